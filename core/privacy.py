@@ -12,7 +12,6 @@ from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.profile_rules import NO_PROFILE
-from core.authentication.recent_sign_in_rules import require_recent
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.principals import NotForApplications
 from core.kernel.values import Batches
@@ -39,7 +38,6 @@ from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
@@ -149,21 +147,19 @@ async def delete_own_account(ports: Ports, caller: Person) -> None:
 async def check_own_deletion(ports: Ports, caller: Person) -> None:
     """Check whether the caller may delete their account now.
 
-    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SignInNotRecent, SessionEnded.
+    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded.
     """
     async with ports.storage.reading() as read:
-        await _check_own_deletion(read, caller, await read.accounts.by_id(caller.user_id), ports.clock.now())
+        await _check_own_deletion(read, await read.accounts.by_id(caller.user_id))
 
 
-async def _check_own_deletion(read: Reading | Transaction, caller: Person, account: Account | None, now: datetime) -> Account:
+async def _check_own_deletion(read: Reading | Transaction, account: Account | None) -> Account:
     if account is None or account.anonymized_at is not None:
         raise SessionEnded
     if account.is_platform_owner:
         raise PlatformOwnerCannotDelete
     if owned := await read.privacy.list_owned_organizations(account.id):
         raise OwnerCannotDelete(owned)
-    sign_in = await read.sessions.load_sign_in(caller.session_id, account.id)
-    require_recent(sign_in, account, now)
     return account
 
 
@@ -207,7 +203,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             return False
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
         if own_deletion:
-            account = await _check_own_deletion(tx, caller, account, now)
+            account = await _check_own_deletion(tx, account)
         else:
             account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
         if account.anonymized_at is not None:

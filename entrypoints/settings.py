@@ -90,6 +90,8 @@ class Settings(BaseModel):
     access_token_ttl: int = Field(900, ge=1, le=86400)
     refresh_token_ttl: int = Field(30 * 86400, ge=1, le=TEN_YEARS)
     session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)
+    fresh_sign_in_ttl: int = Field(600, ge=60, le=86400)
+    recent_sign_in_ttl: int = Field(3600, ge=60, le=TEN_YEARS)
     verification_ttl: int = Field(86400, ge=1, le=TEN_YEARS)
     reset_ttl: int = Field(3600, ge=1, le=TEN_YEARS)
     welcome_ttl: int = Field(7 * 86400, ge=1, le=30 * 86400)
@@ -374,6 +376,8 @@ class Settings(BaseModel):
             access_token_ttl=timedelta(seconds=self.access_token_ttl),
             refresh_token_ttl=timedelta(seconds=self.refresh_token_ttl),
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
+            fresh_sign_in_ttl=timedelta(seconds=self.fresh_sign_in_ttl),
+            recent_sign_in_ttl=timedelta(seconds=self.recent_sign_in_ttl),
             verification_ttl=timedelta(seconds=self.verification_ttl),
             reset_ttl=timedelta(seconds=self.reset_ttl),
             welcome_ttl=timedelta(seconds=self.welcome_ttl),

@@ -16,6 +16,8 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
+from core.kernel.principals import require_sign_in
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
     a link that undoes the change. A new request replaces the pending one. For the same address again,
     only the proof is sent again. The present address cancels the pending change, and returns None.
 
-    Raises: EmailNotFree; TooManyEmailChanges; the errors of `lock_own_account`.
+    Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree; TooManyEmailChanges; the errors of
+    `lock_own_account`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -51,6 +54,7 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
         if email == account.email:
             await tx.email_changes.cancel_pending(account.id, now)
             return None
+        require_sign_in(caller, SignInAge.FRESH, ports.policy, now)
         pending = await tx.email_changes.pending(account.id, now)
         if pending is None or pending.new_email != email:
             pending = await _add(ports, tx, account, caller.session_id, email, now)

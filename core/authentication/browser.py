@@ -107,6 +107,7 @@ def _to_visitor(session: BrowserSession, context: SessionContext, *, address: st
         session_id=session.id,
         is_platform_owner=context.is_platform_owner,
         mfa_missing=context.mfa_missing,
+        sign_in=context.sign_in,
         address=address,
         agent=agent,
         browser=session,

@@ -10,6 +10,7 @@ from core.authentication import events, sessions
 from core.authentication.login_rules import NeedsCodeFlow, SignedIn
 from core.authentication.service_access import enroll_end_user
 from core.authentication.sessions_rules import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
+from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
         grant=redeemed.grant,
         authenticated_at=redeemed.authenticated_at,
         second_factor=redeemed.second_factor,
+        is_fresh=redeemed.second_factor or provider not in frozenset(Provider),
         browser_session_id=redeemed.browser_session_id,
         openid=redeemed.openid,
         key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,

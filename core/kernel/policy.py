@@ -39,6 +39,8 @@ class Policy:
     reset_ttl: timedelta = timedelta(hours=1)
     welcome_ttl: timedelta = timedelta(days=7)  # of the link in the email to a user that a directory created
     pre_auth_ttl: timedelta = timedelta(seconds=600)
+    fresh_sign_in_ttl: timedelta = timedelta(minutes=10)  # for ways in, owner rights, impersonation, personal tokens, deletion and export
+    recent_sign_in_ttl: timedelta = timedelta(minutes=60)  # for everything else that outlives the session
     email_sign_in: bool = False  # whether services that choose nothing, and the platform itself, offer sign-in by email
     email_sign_in_ttl: timedelta = timedelta(minutes=15)
     account_guess_limit: int = 10

@@ -16,7 +16,9 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
-from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded, Unauthenticated
+from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.kernel.policy import Policy
+from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, SignInFacts, check_sign_in
 from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
@@ -254,6 +256,7 @@ class Person(Caller):
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
     key_thumbprint: str | None = None  # of the key that the access token is bound to
+    sign_in: SignInFacts | None = None  # the last one in the session; None during an impersonation, and for a personal access token
 
     @property
     def actor_id(self) -> UUID:
@@ -438,6 +441,7 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
+    sign_in: SignInFacts | None = None
 
 
 class NotAMember(Forbidden):
@@ -518,14 +522,6 @@ class NotWhileImpersonating(Forbidden):
     """This cannot be done while impersonating a user. End the impersonation first."""
 
 
-class AuthenticationInsufficient(Unauthenticated):
-    """Your sign-in is not enough for this. Sign in again, and use all your factors."""
-
-    oauth_error = "insufficient_user_authentication"  # RFC 9470 section 3
-    token_sent = True
-    needed: Mapping[str, str] = {}  # the parameters `acr_values` and `max_age` of the challenge
-
-
 class MfaMissing(AuthenticationInsufficient):
     """You have enabled two-factor authentication since you signed in here. Sign in again to do this."""
 
@@ -576,6 +572,7 @@ def to_person(
         impersonated_in=session.impersonated_in,
         mfa_missing=session.mfa_missing,
         key_thumbprint=claims.key_thumbprint,
+        sign_in=session.sign_in,
         address=address,
         agent=agent,
     )
@@ -590,6 +587,20 @@ def require_mfa(person: Person) -> None:
     """
     if person.mfa_missing:
         raise MfaMissing
+
+
+def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
+    """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
+
+    Programs are not asked: neither personal access tokens nor, unless the sign-in must be fresh, the tokens of applications.
+
+    Raises: SignInNotRecent; NotWhileImpersonating.
+    """
+    if user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
+        return
+    if user.impersonator_id is not None and age is not SignInAge.ANY:
+        raise NotWhileImpersonating
+    check_sign_in(user.sign_in, age, policy, now)
 
 
 def require_capability(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:

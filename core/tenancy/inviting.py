@@ -8,7 +8,8 @@ from uuid import UUID
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Capability, Member, NotWhileImpersonating, Role
+from core.kernel.principals import Capability, Member, Role, require_sign_in
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due, require_grantable
@@ -52,7 +53,7 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
     `organizations.lock_organization_for`.
     """
-    invited_role = _parse_role(caller, role)
+    invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -75,7 +76,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
     TooManyInvitations; the errors of `organizations.lock_organization_for`.
     """
-    requests = [(email, _parse_role(caller, role)) for email, role in invitees]
+    requests = [(email, _parse_role(ports, caller, role)) for email, role in invitees]
     now = ports.clock.now()
     refusals: dict[int, Refusal] = {}
     results: list[BulkInvitation] = []
@@ -117,7 +118,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
         earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
-        require_grantable(_parse_role(caller, earlier.role), role_of_caller)
+        require_grantable(_parse_role(ports, caller, earlier.role), role_of_caller)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
@@ -129,10 +130,14 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     return ListedInvitation(invitation, inviter)
 
 
-def _parse_role(caller: OrganizationCaller, name: str) -> Role:
+def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> Role:
+    """Return the role of an invitation. A role above member remains when the inviter's session is gone, so it needs a recent sign-in.
+
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent.
+    """
     role = parse_invitable_role(name)
-    if isinstance(caller, Member) and caller.impersonator_id is not None and role is not Role.MEMBER:
-        raise NotWhileImpersonating
+    if isinstance(caller, Member) and role is not Role.MEMBER:
+        require_sign_in(caller, SignInAge.RECENT, ports.policy, ports.clock.now())
     return role
 
 

@@ -17,7 +17,6 @@ from core.authentication.identities_rules import Identity, IdentityMatch, LinkTi
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.openid_rules import OpenIdGrant, UserFacts
-from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
@@ -101,10 +100,6 @@ class SessionsRead(Protocol):
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
         """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
-        ...
-
-    async def load_sign_in(self, session_id: UUID, user_id: UUID) -> SignInFacts | None:
-        """Return the sign-in that started this session of the user. The session may have ended."""
         ...
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:

@@ -35,7 +35,6 @@ from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitleme
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
 from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
-from core.authentication.recent_sign_in_rules import SignInFacts
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -58,12 +57,22 @@ from core.kernel.principals import (
     Role,
     SessionContext,
 )
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 
-SESSION_CONTEXT: Final = """
+# The columns of `to_sign_in`. A sign-in at an identity provider counts as one of the user only if the provider asked them, or if
+# the account has no password. The sign-in that approved a device code may have been another person's idea.
+SIGN_IN: Final = """
+    case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end,
+    (u.mfa_enabled_at is null or coalesce(s.second_factor, false) and not s.mfa_missing)
+        and (coalesce(s.fresh, true) or u.password_hash is null)
+        and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false)),
+    u.mfa_enabled_at is not null"""
+SIGN_IN_WIDTH: Final = 3
+SESSION_CONTEXT: Final = f"""
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
-           s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in"""
-SESSION_CONTEXT_WIDTH: Final = 11
+           s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in, {SIGN_IN}"""
+SESSION_CONTEXT_WIDTH: Final = 11 + SIGN_IN_WIDTH
 SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -83,7 +92,8 @@ LOAD_SESSION_CONTEXT_IN: Final = f"""
 LOAD_WITH_PROFILE: Final = f"{SESSION_CONTEXT}, {OWN_PROFILE} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
 # The session must be of the service in the token's audience, and the service must exist.
 APPLICATION_SESSION_CONTEXT: Final = f"""
-    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {CONTEXT}"""
+    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {SIGN_IN}, {CONTEXT}"""
+APPLICATION_SESSION_WIDTH: Final = 6 + SIGN_IN_WIDTH + CONTEXT_WIDTH
 APPLICATION_SESSION_TABLES: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -173,7 +183,7 @@ START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, s.created_at, s.second_factor, s.fresh {SESSION_JOINS}
+    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, coalesce(s.authenticated_at, s.created_at), s.second_factor, s.fresh {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 LOAD_IMPERSONATION: Final = f"""
@@ -195,6 +205,10 @@ LIST_LIVE_SESSIONS: Final = f"""
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
 
+def to_sign_in(row: Row) -> SignInFacts | None:
+    return None if row[0] is None else SignInFacts(*row[:SIGN_IN_WIDTH])
+
+
 def to_session_context(row: Row) -> SessionContext:
     return SessionContext(
         user_id=row[0],
@@ -205,6 +219,7 @@ def to_session_context(row: Row) -> SessionContext:
         organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
         mfa_missing=row[9],
         impersonated_in=row[10],
+        sign_in=to_sign_in(row[11:]),
     )
 
 
@@ -225,7 +240,8 @@ def to_application_session_context(row: Row) -> SessionContext:
         organization=None,
         impersonator_id=row[4],
         uses_service=row[5],
-        service=to_context(row[6 : 6 + CONTEXT_WIDTH]),
+        sign_in=to_sign_in(row[6:]),
+        service=to_context(row[6 + SIGN_IN_WIDTH : APPLICATION_SESSION_WIDTH]),
     )
 
 
@@ -351,7 +367,7 @@ class Sessions(Repository):
                 now=now,
             )
         return await self._one(
-            lambda row: (to_application_session_context(row), to_own_profile(row[6 + CONTEXT_WIDTH :])),
+            lambda row: (to_application_session_context(row), to_own_profile(row[APPLICATION_SESSION_WIDTH:])),
             LOAD_APPLICATION_SESSION_WITH_PROFILE,
             client_id=client_id,
             session_id=session_id,
@@ -384,7 +400,9 @@ class Sessions(Repository):
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
     ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
-        statement, width = (LOAD_USERINFO, SESSION_CONTEXT_WIDTH) if client_id is None else (LOAD_USERINFO_OF_SERVICE, 6 + CONTEXT_WIDTH)
+        statement, width = (
+            (LOAD_USERINFO, SESSION_CONTEXT_WIDTH) if client_id is None else (LOAD_USERINFO_OF_SERVICE, APPLICATION_SESSION_WIDTH)
+        )
         to_context = to_session_context if client_id is None else to_application_session_context
 
         def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts]:
@@ -446,18 +464,6 @@ class Sessions(Repository):
             """
             select created_at, device_id, coalesce(second_factor, false) from sessions
             where id = %(session_id)s and user_id = %(user_id)s""",
-            session_id=session_id,
-            user_id=user_id,
-        )
-
-    async def load_sign_in(self, session_id: UUID, user_id: UUID) -> SignInFacts | None:
-        # A sign-in with the second factor sets both times to the same value.
-        return await self._one(
-            lambda row: SignInFacts(*row),
-            """
-            select s.created_at, s.grant_type is not null, coalesce(d.mfa_at = s.created_at, false)
-            from sessions s left join devices d on d.id = s.device_id and d.user_id = s.user_id
-            where s.id = %(session_id)s and s.user_id = %(user_id)s""",
             session_id=session_id,
             user_id=user_id,
         )
@@ -665,8 +671,9 @@ class Sessions(Repository):
     async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
         await self._run(
             """
-            update sessions set mfa_missing = id <> %(except_session_id)s
-            where user_id = %(user_id)s and ended_at is null and service_id is null and mfa_missing <> (id <> %(except_session_id)s)""",
+            update sessions set mfa_missing = id <> %(except_session_id)s, second_factor = second_factor or id = %(except_session_id)s
+            where user_id = %(user_id)s and ended_at is null and service_id is null
+              and (mfa_missing <> (id <> %(except_session_id)s) or id = %(except_session_id)s)""",
             user_id=user_id,
             except_session_id=except_session_id,
         )

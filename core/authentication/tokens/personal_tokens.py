@@ -15,7 +15,6 @@ from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNoti
 from core.accounts.own_account import lock_own_account
 from core.applications.api_keys_rules import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.recent_sign_in_rules import require_recent
 from core.authentication.tokens.personal_tokens_rules import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
@@ -36,7 +35,6 @@ from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
 from core.kernel.principals import (
-    AccountGone,
     AddressNotVerified,
     Capability,
     NotForPersonalTokens,
@@ -50,16 +48,14 @@ from core.kernel.values import digest, new_id
 from core.tenancy import organizations, organizations_rules
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
     from core.accounts.profile_rules import OwnProfile
     from core.kernel.principals import Member, OrganizationCaller, Requirement, Role
     from core.kernel.values import Page, PageResult
     from core.tenancy.organizations_rules import Organization
     from ports import Ports
-    from ports.storage import Reading, Transaction
+    from ports.storage import Transaction
 
 # Users manage their own tokens
 
@@ -82,7 +78,6 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         # membership locks them too before it ends the sessions in the organization.
         organization, role = (None, None) if request.org_slug is None else await _lock_membership(tx, caller, request.org_slug)
         account = await lock_own_account(tx, caller, now)
-        await _require_recent_sign_in(tx, caller, account, now)
         if account.email_verified_at is None:
             raise AddressNotVerified
         _check_scopes(scopes, role)
@@ -107,13 +102,6 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         await tx.email_queue.add(new_email(EmailKind.PERSONAL_TOKEN_CREATED, account.email, now, secret=_to_notice(token)))
         tx.record(events.personal_token_created(token))
     return token, secret
-
-
-async def check_sign_in(ports: Ports, caller: Person) -> None:
-    """Check whether the caller's sign-in is recent enough to create a token. Raises: SignInNotRecent, AccountGone."""
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
-        await _require_recent_sign_in(read, caller, account, ports.clock.now())
 
 
 def available_scopes(role: Role | None) -> tuple[ApiScope, ...]:
@@ -150,10 +138,6 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, membership.role
-
-
-async def _require_recent_sign_in(read: Reading | Transaction, caller: Person, account: Account, now: datetime) -> None:
-    require_recent(await read.sessions.load_sign_in(caller.session_id, account.id), account, now)
 
 
 def _check_scopes(scopes: frozenset[ApiScope], role: Role | None) -> None:

@@ -162,6 +162,7 @@ async def _respond_after_api_sign_in(
         email_verified=context.email_verified_at is not None,
         session_id=browser.id,
         mfa_missing=context.mfa_missing,
+        sign_in=context.sign_in,
         address=caller.address,
         agent=caller.agent,
         browser=browser,

@@ -13,6 +13,7 @@ from core.authentication.openid_rules import Scope
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from core.kernel.sign_in_age import SignInAge
 from core.privacy_rules import (
     ExportedConsent,
     ExportedEmailChange,
@@ -183,7 +184,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
 
 
 @routes.get("/api/privacy/export/<user_id>")
-@person_anywhere(outlives=True, applications=True)
+@person_anywhere(outlives=True, applications=True, sign_in=SignInAge.FRESH)
 @refuses(403, 404)
 @describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
@@ -316,7 +317,7 @@ class AnonymizationResponse(ResponseModel):
 
 
 @routes.delete("/api/privacy/forget/<user_id>")
-@person_anywhere(outlives=True)
+@person_anywhere(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(403, 404)
 @returns(AnonymizationResponse)
 async def anonymize(user_id: str) -> AnonymizationResponse:

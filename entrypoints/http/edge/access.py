@@ -39,7 +39,8 @@ from core.kernel.principals import (
     ServiceAccountCaller,
 )
 from core.kernel.rate_limits import BILLING, Bucket
-from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
@@ -72,6 +73,8 @@ class Access:
     needs_person: bool = False  # a user with a session, and not a service account or a personal access token
     only_users: bool = False  # needs a person because it acts on the user who calls, so that no grant opens it
     area: Area | None = None  # of the scope that tokens with scopes need, if no capability names the area
+    # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
+    sign_in: SignInAge | None = None
 
     @property
     def limits(self) -> tuple[Bucket, ...]:
@@ -82,6 +85,11 @@ class Access:
     def is_of_api(self) -> bool:
         """Return whether the route is part of our own API, which is a protected resource (RFC 9728)."""
         return self.security == "bearer" and self.name != "pre_auth"
+
+    @property
+    def is_of_platform(self) -> bool:
+        """Return whether only platform owners can use the route."""
+        return self.name in ("platform_owner", "platform_page")
 
     @property
     def opens_to_service_accounts(self) -> bool:
@@ -95,6 +103,12 @@ class Access:
         """Return whether a personal access token can use the route."""
         is_of_platform = self.capability is not None and self.capability.is_of_platform
         return not (self.needs_person or is_of_platform)
+
+    def sign_in_age(self, method: str) -> SignInAge:
+        """Return the sign-in that a request with this method needs."""
+        if self.sign_in is not None:
+            return self.sign_in
+        return SignInAge.RECENT if self.outlives and method not in SAFE_METHODS else SignInAge.ANY
 
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
@@ -141,6 +155,7 @@ class Changes(TypedDict, total=False):
     applications: bool
     needs_person: bool
     area: Area
+    sign_in: SignInAge
 
 
 class AccessDecorator:
@@ -308,10 +323,7 @@ _as_console_user = partial(_as_browser, load=browser.authenticate_in_console)
 
 
 async def _as_browser_of_platform_owner(access: Access) -> Response | None:
-    redirect = await _as_console_user(access)
-    if redirect is None and not signed_in().is_platform_owner:
-        raise NotAPlatformOwner
-    return redirect
+    return await _as_console_user(access)
 
 
 async def _as_browser_of_member(access: Access) -> Response | None:
@@ -366,8 +378,6 @@ async def _as_platform_owner(access: Access) -> None:
     if isinstance(user, Person):
         _record_organization(user)
     await _authorize(user, access)
-    if isinstance(user, Person) and not user.is_platform_owner:
-        raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
 
 
 async def _as_service_key(access: Access) -> None:
@@ -416,8 +426,11 @@ async def _authorize_user(user: Person, access: Access) -> None:
         raise rules.NotForApplications
     if user.impersonator_id is not None and access.outlives:
         raise rules.NotWhileImpersonating
+    if access.is_of_platform and not user.is_platform_owner:
+        raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:
         raise rules.AddressNotVerified
+    rules.require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
     g.caller = user
 
 
@@ -461,6 +474,7 @@ def member(
     inactive: bool = False,
     needs_person: bool = False,
     only_users: bool = False,
+    sign_in: SignInAge | None = None,
 ) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
     access = Access(
@@ -471,25 +485,35 @@ def member(
         inactive=inactive,
         needs_person=needs_person or only_users,
         only_users=only_users,
+        sign_in=sign_in,
     )
     return AccessDecorator(access, _as_member)
 
 
 def platform_owner(
-    capability: Capability, *, outlives: bool | None = None, needs_person: bool = False, limit: Bucket | tuple[Bucket, ...] = ()
+    capability: Capability,
+    *,
+    outlives: bool | None = None,
+    needs_person: bool = False,
+    limit: Bucket | tuple[Bucket, ...] = (),
+    sign_in: SignInAge | None = None,
 ) -> AccessDecorator:
     """Return the decorator for platform owners, and for service accounts of the platform with a scope for the capability."""
-    access = Access("platform_owner", "bearer", capability=capability, outlives=outlives, needs_person=needs_person, limit=limit)
+    access = Access(
+        "platform_owner", "bearer", capability=capability, outlives=outlives, needs_person=needs_person, limit=limit, sign_in=sign_in
+    )
     return AccessDecorator(access, _as_platform_owner)
 
 
-def member_page(capability: Capability, *, outlives: bool | None = None, inactive: bool = False) -> AccessDecorator:
+def member_page(
+    capability: Capability, *, outlives: bool | None = None, inactive: bool = False, sign_in: SignInAge | None = None
+) -> AccessDecorator:
     """Return the decorator for browsers of members who have the capability in the organization `<org_slug>`.
 
     Other browsers are redirected to the sign-in page, and members who have not confirmed their
     membership to the page on which they can. The rule is that of the API's route that does the same.
     """
-    access = Access("member_page", "cookie", capability=capability, outlives=outlives, inactive=inactive)
+    access = Access("member_page", "cookie", capability=capability, outlives=outlives, inactive=inactive, sign_in=sign_in)
     return AccessDecorator(access, _as_browser_of_member)
 
 

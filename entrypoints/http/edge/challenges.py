@@ -10,7 +10,7 @@ from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, BoundTokenAs
 from core.billing.provider_events_rules import SignatureInvalid
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated
-from core.kernel.principals import AuthenticationInsufficient
+from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.edge.access import Access
 
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1

@@ -25,7 +25,7 @@ from core.kernel.errors import (
     Unsupported,
 )
 from core.kernel.policy import SupportContact
-from core.kernel.principals import AuthenticationInsufficient
+from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import access_of
 from entrypoints.http.edge.challenges import challenge

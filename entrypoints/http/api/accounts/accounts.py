@@ -12,6 +12,7 @@ from core.kernel.api_scopes import Area
 from core.kernel.errors import Invalid
 from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import anyone, person, person_with_profile
@@ -213,7 +214,7 @@ class ProfileUpdateRequest(RequestModel):
 
 
 @routes.patch("/api/user")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.ANY)
 @refuses(404, 429)
 @validate_request(ProfileUpdateRequest)
 @returns(ProfileResponse)
@@ -236,7 +237,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 
 
 @routes.delete("/api/user")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @returns(Message)
 async def delete_account() -> Message:
@@ -262,7 +263,7 @@ class SetPasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/set-password")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
 @validate_request(SetPasswordRequest)
 @returns(Message)
@@ -283,7 +284,7 @@ class ChangePasswordRequest(RequestModel):
 
 
 @routes.post("/api/user/change-password")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
 @validate_request(ChangePasswordRequest)
 @returns(Message)

@@ -11,6 +11,7 @@ from quart_schema import document_response
 from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, ListedDevice
 from core.kernel.api_scopes import Area
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import View, person
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
@@ -135,7 +136,7 @@ def own_device(view: View) -> View:
 
 
 @routes.patch("/api/user/devices/<device_id>")
-@person(outlives=True, area=Area.ACCOUNT)
+@person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @refuses(404)
 @own_device
 @validate_request(RenameDeviceRequest)
@@ -150,7 +151,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
 
 
 @routes.delete("/api/user/devices/<device_id>")
-@person(outlives=True, area=Area.ACCOUNT)
+@person(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @refuses(400, 404)
 @returns(Message)
 async def revoke_device(device_id: str) -> Message:

@@ -8,6 +8,7 @@ from quart import Blueprint
 from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, validate_request
 from entrypoints.http.edge.context import ports, signed_in
@@ -56,7 +57,7 @@ class MfaSetupResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/setup")
-@person(outlives=True, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(400, 404)
 @returns(MfaSetupResponse)
 async def start_setup() -> MfaSetupResponse:
@@ -83,7 +84,7 @@ class MfaEnabledResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/verify")
-@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION))
+@person(outlives=True, limit=(MFA_CONFIRMATION, MFA_VERIFICATION), sign_in=SignInAge.FRESH)
 @refuses(404)
 @validate_request(ConfirmMfaRequest)
 @returns(MfaEnabledResponse)
@@ -103,7 +104,7 @@ class MfaDisabledResponse(ResponseModel):
 
 
 @routes.delete("/api/user/mfa")
-@person(outlives=True, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(404)
 @returns(MfaDisabledResponse)
 async def disable() -> MfaDisabledResponse:
@@ -123,7 +124,7 @@ class BackupCodesResponse(ResponseModel):
 
 
 @routes.post("/api/user/mfa/backup-codes/regenerate")
-@person(outlives=True, limit=MFA_SETUP)
+@person(outlives=True, limit=MFA_SETUP, sign_in=SignInAge.FRESH)
 @refuses(400, 404)
 @returns(BackupCodesResponse)
 async def regenerate_backup_codes() -> BackupCodesResponse:

@@ -12,6 +12,7 @@ from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability, Role
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_on_platform, ports, signed_in
@@ -164,7 +165,7 @@ class RemoveMfaResponse(ResponseModel):
 
 
 @routes.delete("/api/platform/users/<user_id>/mfa")
-@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
+@platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True, sign_in=SignInAge.FRESH)
 @existing_user
 @validate_request(RemoveMfaRequest)
 @validate_querystring(RemoveMfaQuery)
@@ -338,7 +339,7 @@ class AddPlatformOwnerRequest(RequestModel):
 
 
 @routes.post("/api/platform/owners")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @refuses(404)
 @validate_request(AddPlatformOwnerRequest)
 @returns(PlatformOwnerResponse)
@@ -352,7 +353,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 
 @routes.delete("/api/platform/owners/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @refuses(400)
 @returns(PlatformOwnerResponse)
 async def remove_owner(user_id: str) -> PlatformOwnerResponse:

@@ -12,6 +12,7 @@ from core.applications import services
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceOrder, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
 from core.kernel.principals import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.client_settings import (
     ClientSettingsRequest,
     ClientSettingsResponse,
@@ -377,7 +378,7 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete a service.

@@ -10,6 +10,7 @@ from quart import Blueprint
 from core.authentication import identities, identities_rules
 from core.authentication.identities_rules import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.context import app_context, ports, signed_in
@@ -57,7 +58,7 @@ class LinkStartResponse(ResponseModel):
 
 
 @routes.post("/api/user/identities/<provider>/link")
-@person(outlives=True)
+@person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(400)
 @returns(LinkStartResponse)
 async def start_link(provider: str) -> LinkStartResponse:
@@ -70,7 +71,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 
 
 @routes.delete("/api/user/identities/<provider>")
-@person(outlives=True, applications=True)
+@person(outlives=True, applications=True, sign_in=SignInAge.FRESH)
 @refuses(400)
 @returns(Message)
 async def unlink(provider: str) -> Message:
@@ -93,7 +94,7 @@ class ProviderTokenResponse(ResponseModel):
 
 
 @routes.get("/api/provider-token/<provider>")
-@person(outlives=True, applications=True)
+@person(outlives=True, applications=True, sign_in=SignInAge.RECENT)
 @returns(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.

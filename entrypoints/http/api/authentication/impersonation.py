@@ -8,6 +8,7 @@ from quart import Blueprint
 from core.authentication import impersonation
 from core.kernel.principals import Capability
 from core.kernel.rate_limits import IMPERSONATE
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
@@ -44,7 +45,7 @@ class ImpersonationResponse(ResponseModel):
 
 
 @routes.post("/api/platform/impersonate/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, limit=IMPERSONATE)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @existing_user
 @validate_request(ImpersonationRequest)
 @returns(ImpersonationResponse)

@@ -9,6 +9,7 @@ from core.authentication.tokens import personal_tokens
 from core.authentication.tokens.personal_tokens_rules import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports, signed_in
@@ -88,7 +89,7 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 
 
 @routes.post("/api/user/personal-tokens")
-@verified_person(outlives=True, needs_person=True)
+@verified_person(outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @validate_request(PersonalTokenRequest)
 @returns(CreatedPersonalTokenResponse)
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
@@ -117,7 +118,7 @@ async def list_own() -> PersonalTokenListResponse:
 
 
 @routes.delete("/api/user/personal-tokens/<personal_token_id>")
-@person_anywhere(outlives=True, needs_person=True)
+@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @describes({204: "The token is revoked."})
 async def revoke(personal_token_id: str) -> Response:
     """Revoke one of your personal access tokens.

@@ -3,6 +3,7 @@
 from quart import Blueprint, Response
 
 from core.kernel.principals import Capability
+from core.kernel.sign_in_age import SignInAge
 from core.programs import service_accounts
 from entrypoints.http.api.programs.credential_models import (
     CreatedCredentialResponse,
@@ -47,7 +48,7 @@ async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResp
 
 
 @routes.post("/api/platform/service-accounts")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @validate_request(PlatformServiceAccountRequest)
 @returns(PlatformServiceAccountResponse, 201)
 async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAccountResponse, int]:
@@ -68,7 +69,7 @@ async def get(account_id: str) -> PlatformServiceAccountResponse:
 
 
 @routes.patch("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @existing_account
 @validate_request(PlatformServiceAccountUpdateRequest)
 @returns(PlatformServiceAccountResponse)
@@ -78,7 +79,7 @@ async def update(account_id: str, data: PlatformServiceAccountUpdateRequest) -> 
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @describes({204: "The service account is deleted."})
 async def delete(account_id: str) -> Response:
     """Delete a service account of the platform with its credentials. Its next request is refused."""
@@ -96,7 +97,7 @@ async def list_credentials(account_id: str) -> CredentialListResponse:
 
 
 @routes.post("/api/platform/service-accounts/<account_id>/credentials")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @existing_account
 @validate_request(CredentialRequest)
 @returns(CreatedCredentialResponse, 201)
@@ -112,7 +113,7 @@ async def create_credential(account_id: str, data: CredentialRequest) -> tuple[C
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>/credentials/<credential_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account of the platform.

@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 
 from core.accounts.accounts_rules import AccountSummary
 from core.kernel.principals import Capability, OrganizationStatus
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.governance_rules import ListedOrganization
 from core.tenancy.organizations_rules import Organization, Tier
@@ -294,7 +295,7 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @existing_organization
 @refuses(400)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})

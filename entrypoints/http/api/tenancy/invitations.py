@@ -10,6 +10,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.kernel.principals import Capability, Role
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.invitations_rules import (
@@ -291,7 +292,7 @@ class InvitationTokenRequest(RequestModel):
 
 
 @routes.post("/api/invitations/accept")
-@person_if_present(outlives=True)
+@person_if_present(outlives=True, sign_in=SignInAge.ANY)
 @validate_request(InvitationTokenRequest)
 @returns(Empty)
 async def accept(data: InvitationTokenRequest) -> Empty:
@@ -307,7 +308,7 @@ async def accept(data: InvitationTokenRequest) -> Empty:
 
 
 @routes.post("/api/invitations/decline")
-@person_if_present(outlives=True)
+@person_if_present(outlives=True, sign_in=SignInAge.ANY)
 @validate_request(InvitationTokenRequest)
 @returns(Empty)
 async def decline(data: InvitationTokenRequest) -> Empty:

@@ -8,6 +8,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.kernel.principals import Capability, Role
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.members_rules import ListedMember, MemberOrder
 from core.tenancy.organizations_rules import LimitSource
@@ -280,7 +281,7 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @validate_request(OwnershipTransferRequest)
 @returns(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:

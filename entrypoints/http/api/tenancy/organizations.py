@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
 from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.organizations_rules import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
@@ -199,7 +200,7 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True)
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently.

@@ -16,6 +16,7 @@ from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.members_rules import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
@@ -103,7 +104,7 @@ def _parse_name(text: str) -> str:
 
 
 @routes.post("/app/account/devices/<device_id>/name")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
 async def rename_device(device_id: str) -> Response:
     """Rename one of your devices.
@@ -121,7 +122,7 @@ async def rename_device(device_id: str) -> Response:
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def revoke_device(device_id: str) -> Response:
     """Revoke one of your devices.
@@ -182,7 +183,7 @@ async def show_identities() -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def link_identity(provider: str) -> Response:
     """Link an account at an identity provider.
@@ -203,7 +204,7 @@ async def link_identity(provider: str) -> Response:
 
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def unlink_identity(provider: str) -> Response:
     """Unlink an account at an identity provider.
@@ -247,7 +248,7 @@ async def _own_organizations() -> list[dict[str, Any]]:
 
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you are a member of an organization.
@@ -334,7 +335,7 @@ async def show_sessions() -> Response:
 
 
 @routes.post("/app/account/sessions/<session_id>/end")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def end_session(session_id: str) -> Response:
     """End one of your sessions.
@@ -350,7 +351,7 @@ async def end_session(session_id: str) -> Response:
 
 
 @routes.post("/app/account/sessions/end-others")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def end_other_sessions() -> Response:
     """End all your other sessions.

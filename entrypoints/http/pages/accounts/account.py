@@ -25,6 +25,7 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge.access import page_session
@@ -96,7 +97,7 @@ async def show_account() -> Response:
 
 
 @routes.post("/app/account/export")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The data, as a JSON file to download.", 403: FOREIGN_FORM}, form=["form_token"])
 async def download_data() -> Response:
     """Download your data.
@@ -121,7 +122,7 @@ async def _password_values() -> dict[str, Any]:
 
 
 @routes.get(PASSWORD)
-@page_session
+@page_session(sign_in=SignInAge.FRESH)  # the form has secrets, which are not kept for the user
 @describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
 async def show_password() -> Response:
     """Show the form to change your password, or to set the first one.
@@ -132,7 +133,7 @@ async def show_password() -> Response:
 
 
 @routes.post(PASSWORD)
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @describes_page(
     {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
@@ -194,7 +195,7 @@ async def show_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/setup")
-@page_session(limit=MFA_SETUP, outlives=True)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def start_two_factor_setup() -> Response:
     """Start to set up two-factor authentication.
@@ -210,7 +211,7 @@ async def start_two_factor_setup() -> Response:
 
 
 @routes.post("/app/account/two-factor/confirm")
-@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True)
+@page_session(limit=(MFA_CONFIRMATION, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.FRESH)
 @describes_page(
     {200: "Two-factor authentication is on. The page shows the backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
     form=["form_token", "code"],
@@ -232,7 +233,7 @@ async def confirm_two_factor() -> Response:
 
 
 @routes.post("/app/account/two-factor/backup-codes")
-@page_session(limit=MFA_SETUP, outlives=True)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def regenerate_backup_codes() -> Response:
     """Replace your backup codes.
@@ -248,7 +249,7 @@ async def regenerate_backup_codes() -> Response:
 
 
 @routes.post("/app/account/two-factor/disable")
-@page_session(limit=MFA_SETUP, outlives=True)
+@page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def disable_two_factor() -> Response:
     """Turn two-factor authentication off.

@@ -9,6 +9,7 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
@@ -50,7 +51,7 @@ async def show_email() -> Response:
 
 
 @routes.post(EMAIL_PATH)
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
 async def change_email() -> Response:
@@ -68,7 +69,7 @@ async def change_email() -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/verification")
-@page_session(limit=RESEND_VERIFICATION, outlives=True)
+@page_session(limit=RESEND_VERIFICATION, outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def resend_verification() -> Response:
     """Send another verification email.
@@ -82,7 +83,7 @@ async def resend_verification() -> Response:
 
 
 @routes.post(f"{EMAIL_PATH}/cancel")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def cancel_change() -> Response:
     """Cancel the pending change of your email address.

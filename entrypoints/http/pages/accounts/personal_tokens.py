@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.authentication.tokens import personal_tokens
 from core.authentication.tokens import personal_tokens_rules as rules
 from core.authentication.tokens.personal_tokens_rules import NewPersonalToken
 from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, OrganizationStatus
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
 from entrypoints.http.edge.access import member_page, page_session
@@ -85,32 +85,16 @@ async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[s
 @page_session
 @refuses(400)
 @validate_querystring(NewTokenQuery)
-@describes_page({200: "The form.", 403: "The sign-in is too long ago."}, api=["POST /api/user/personal-tokens"])
+@describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
-    try:
-        await personal_tokens.check_sign_in(ports(), signed_in())
-    except SignInNotRecent as refusal:
-        return await _refused_form(refusal, query_args.org_slug, {})
-    return await console_page("accounts/new_personal_token.html", must_sign_in=False, **await _form_values(query_args.org_slug, {}))
-
-
-async def _refused_form(refusal: Refusal, org_slug: str | None, typed: Mapping[str, Any]) -> Response:
-    """Return the page of a refused form. If the sign-in is too long ago, it asks the user to sign in again."""
-    values = await _form_values(org_slug, typed)
-    return await refused_console_page(
-        refusal,
-        "accounts/new_personal_token.html",
-        wrong=wrong_field(refusal, FIELDS),
-        must_sign_in=isinstance(refusal, SignInNotRecent),
-        **values,
-    )
+    return await console_page("accounts/new_personal_token.html", **await _form_values(query_args.org_slug, {}))
 
 
 @routes.post(f"{LIST}/new")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page(
-    {200: "The token.", 400: NOT_ACCEPTED, 403: f"{FOREIGN_FORM} Or the sign-in is too long ago."},
+    {200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
     form=["form_token", "name"],
     api=["POST /api/user/personal-tokens"],
 )
@@ -126,7 +110,8 @@ async def create() -> Response:
         request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
         token, secret = await personal_tokens.create(ports(), signed_in(), request)
     except Refusal as refusal:
-        return await _refused_form(refusal, form.get("org_slug"), form)
+        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form.get("org_slug"), form)}
+        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
     return await secret_page(
         "Personal access token created",
         {token.name: secret},
@@ -136,7 +121,7 @@ async def create() -> Response:
 
 
 @routes.post(f"{LIST}/<personal_token_id>/revoke")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"], api=["DELETE /api/user/personal-tokens/<personal_token_id>"])
 async def revoke(personal_token_id: str) -> Response:
     """Revoke one of your personal access tokens."""

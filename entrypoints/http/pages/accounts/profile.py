@@ -9,8 +9,8 @@ from quart import Blueprint, Response
 from core import privacy
 from core.accounts import accounts, profiles
 from core.accounts.profile_rules import DETAILS, ProfileChanges, time_zones
-from core.authentication.recent_sign_in_rules import SignInNotRecent
 from core.kernel.errors import Forbidden, Invalid
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy_rules import OwnerCannotDelete
 from entrypoints.http.edge import cookies
@@ -65,7 +65,7 @@ async def show_profile() -> Response:
 
 
 @routes.post(PROFILE)
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
 async def change_profile() -> Response:
     """Change your profile.
@@ -94,11 +94,9 @@ class ConfirmationWrong(Invalid):
 async def _deletion_values() -> dict[str, Any]:
     """Return the values of the page: what the user must do before the deletion, if anything."""
     user = signed_in()
-    values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False, "must_sign_in": False}
+    values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False}
     try:
         await privacy.check_own_deletion(ports(), user)
-    except SignInNotRecent:
-        values["must_sign_in"] = True
     except Forbidden as refusal:
         values |= {"obstacle": refusal.message, "owns_organizations": isinstance(refusal, OwnerCannotDelete)}
     return values
@@ -108,15 +106,12 @@ async def _deletion_values() -> dict[str, Any]:
 @page_session
 @describes_page({200: "The page."}, api=["DELETE /api/user"])
 async def show_deletion() -> Response:
-    """Show what the deletion of your account does.
-
-    The form is on the page if you signed in at most 10 minutes ago. Otherwise the page asks you to sign in again.
-    """
+    """Show what the deletion of your account does."""
     return await console_page("accounts/delete.html", **await _deletion_values())
 
 
 @routes.post(DELETE)
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page(
     {
         200: "The account is deleted, and the browser is signed out.",
@@ -135,7 +130,7 @@ async def delete_account() -> Response:
         if Email.parse_part(form.get("email", "").strip()) != user.email:
             raise ConfirmationWrong
         await privacy.delete_own_account(ports(), user)
-    except (Invalid, Forbidden, SignInNotRecent) as refusal:
+    except (Invalid, Forbidden) as refusal:
         return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
     response = page_response(render("accounts/deleted.html"))
     cookies.clear_session_cookie(response)

@@ -12,6 +12,7 @@ from core.applications.services_rules import Service
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
@@ -186,7 +187,7 @@ async def show_deletion(org_slug: str, service_slug: str) -> Response:
 
 
 @routes.post(f"{APPLICATION}/delete")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {SERVICE}")
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete an application."""

@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 from core.federation.oauth import consents
 from core.federation.oauth.consents_rules import Consent
 from core.kernel.display import format_utc
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
@@ -57,7 +58,7 @@ async def show_consent(service_id: str) -> Response:
 
 
 @routes.post(f"{CONSENTS}/<service_id>/withdraw")
-@page_session(outlives=True)
+@page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM, 404: NOT_SHARED}, form=["form_token"])
 async def withdraw_consent(service_id: str) -> Response:
     """Stop sharing with an application.

@@ -26,6 +26,7 @@ from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.principals import BlockedByDirectory, Person, Visitor
 from core.kernel.rate_limits import DEVICE
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import person_or_browser, sign_in_session, to_sign_in
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
@@ -72,7 +73,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(limit=DEVICE, outlives=True)
+@person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY)
 @refuses(400)
 @serves_both
 @takes(DeviceDecisionRequest)

@@ -4,6 +4,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.kernel.sign_in_age import SignInAge
 from core.maintenance import health
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.context import ports
@@ -23,7 +24,7 @@ async def show_health() -> Response:
 
 
 @routes.get(f"{HEALTH}/checks")
-@platform_page
+@platform_page(sign_in=SignInAge.ANY)
 @shows("GET /api/platform/health/checks")
 async def run_checks() -> Response:
     """Run the checks of `gatehouse doctor`, and show their findings."""

@@ -7,6 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
 from core.kernel.principals import OrganizationStatus
+from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.governance_rules import WrongOrganizationStatus
 from entrypoints.http.api.tenancy.governance import (
@@ -192,7 +193,7 @@ async def change_tier(org_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_id: str) -> Response:
     """Delete an organization permanently."""

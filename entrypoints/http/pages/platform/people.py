@@ -14,6 +14,7 @@ from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.principals import Person
 from core.kernel.rate_limits import IMPERSONATE
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
@@ -142,7 +143,7 @@ async def send_password_reset(user_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/second-factor")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API}/mfa")
 async def remove_second_factor(user_id: str) -> Response:
     """Remove the second factor of a person."""
@@ -166,7 +167,7 @@ async def reactivate(user_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/impersonate")
-@platform_page(limit=IMPERSONATE)
+@platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/impersonate/<user_id>")
 async def start_impersonation(user_id: str) -> Response:
     """Act as a person in the console of this browser.
@@ -198,7 +199,7 @@ async def end_impersonation() -> Response:
 
 
 @routes.post(f"{ONE}/export")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @describes_page({200: "The data, as a JSON file.", 403: FOREIGN_FORM}, form=["form_token"], api=["GET /api/privacy/export/<user_id>"])
 async def export(user_id: str) -> Response:
     """Download the data of a person."""
@@ -210,7 +211,7 @@ async def export(user_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/anonymize")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts("DELETE /api/privacy/forget/<user_id>")
 async def anonymize(user_id: str) -> Response:
     """Anonymize a person permanently."""
@@ -241,7 +242,7 @@ async def _owners() -> dict[str, Any]:
 
 
 @routes.post(f"{ONE}/promote")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {OWNERS_API}")
 async def promote(user_id: str) -> Response:
     """Make a person a platform owner."""
@@ -256,7 +257,7 @@ async def promote(user_id: str) -> Response:
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
 async def demote(user_id: str) -> Response:
     """Take the role of a platform owner from a person."""

@@ -4,6 +4,7 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
@@ -39,7 +40,7 @@ async def show_form() -> Response:
 
 
 @routes.post(f"{LIST}/new")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API}")
 async def create() -> Response:
     """Create a service account of the platform."""
@@ -55,7 +56,7 @@ async def show_account(account_id: str) -> Response:
 
 
 @routes.post(ONE)
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"PATCH {API_OF_ONE}")
 async def change(account_id: str) -> Response:
     """Change a service account of the platform."""
@@ -63,7 +64,7 @@ async def change(account_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/delete")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(account_id: str) -> Response:
     """Delete a service account of the platform."""
@@ -92,7 +93,7 @@ async def show_credential_form(account_id: str, query_args: NewCredentialQuery) 
 
 
 @routes.post(f"{ONE}/credentials/new")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 async def create_credential(account_id: str) -> Response:
     """Create a credential of a service account of the platform.
@@ -103,7 +104,7 @@ async def create_credential(account_id: str) -> Response:
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
-@platform_page
+@platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
 async def revoke_credential(account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account of the platform."""

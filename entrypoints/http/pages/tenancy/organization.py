@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
 from core.tenancy.members_rules import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
@@ -140,7 +141,7 @@ async def show_transfer(org_slug: str) -> Response:
 
 
 @routes.post(f"{SETTINGS}/transfer")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
 async def transfer(org_slug: str) -> Response:
     """Transfer the ownership of an organization."""
@@ -163,7 +164,7 @@ async def show_deletion(org_slug: str) -> Response:
 
 
 @routes.post(f"{SETTINGS}/delete")
-@member_page(Capability.ORGANIZATION_OWN, outlives=True)
+@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently."""

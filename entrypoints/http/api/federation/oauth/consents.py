@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.authentication.openid_rules import Scope
 from core.federation.oauth import consents
 from core.kernel.api_scopes import Area
+from core.kernel.sign_in_age import SignInAge
 from core.programs.api_resources_rules import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.edge.access import person_anywhere
@@ -86,7 +87,7 @@ async def list_own() -> ConsentListResponse:
 
 
 @routes.delete("/api/user/consents/<service_id>")
-@person_anywhere(outlives=True, area=Area.ACCOUNT)
+@person_anywhere(outlives=True, area=Area.ACCOUNT, sign_in=SignInAge.ANY)
 @describes({204: "The consent is withdrawn."})
 async def withdraw(service_id: str) -> Response:
     """Withdraw your consent to an application.

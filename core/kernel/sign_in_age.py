@@ -1,0 +1,65 @@
+"""The age of a sign-in that an action accepts, because an open session is not proof enough (security A-12; RFC 9470)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.kernel.errors import Unauthenticated
+
+if TYPE_CHECKING:
+    from core.kernel.policy import Policy
+
+
+class SignInAge(StrEnum):
+    """The sign-in that an action needs. It must have used all factors that the account has."""
+
+    ANY = "any"  # also an old one, and one without all factors
+    RECENT = "recent"  # at most `Policy.recent_sign_in_ttl` old
+    FRESH = "fresh"  # at most `Policy.fresh_sign_in_ttl` old
+
+    def limit(self, policy: Policy) -> timedelta:
+        """Return the age of the oldest sign-in that is accepted. Not for ANY."""
+        return policy.fresh_sign_in_ttl if self is SignInAge.FRESH else policy.recent_sign_in_ttl
+
+
+class AuthenticationInsufficient(Unauthenticated):
+    """Your sign-in is not enough for this. Sign in again, and use all your factors."""
+
+    oauth_error = "insufficient_user_authentication"  # RFC 9470 section 3
+    token_sent = True
+    needed: Mapping[str, str] = {}  # the parameters `acr_values` and `max_age` of the challenge
+
+
+class SignInNotRecent(AuthenticationInsufficient):
+    """Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."""
+
+    def __init__(self, limit: timedelta, *, second_factor: bool) -> None:
+        """`limit`: the age of the oldest sign-in that is accepted. `second_factor`: the sign-in needs it, also on a trusted device."""
+        super().__init__()
+        acr = {"acr_values": "mfa"} if second_factor else {}
+        self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
+
+
+@dataclass(frozen=True, slots=True)
+class SignInFacts:
+    """The last sign-in in a session: the one that started it, or a later reauthentication. `at` is UTC."""
+
+    at: datetime
+    is_complete: bool  # used all factors that the account has now, and the user took part in it (security A-12)
+    needs_second_factor: bool  # the account has a second factor
+
+
+def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
+    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user.
+
+    Raises: SignInNotRecent.
+    """
+    if age is SignInAge.ANY:
+        return
+    limit = age.limit(policy)
+    if facts is None or not facts.is_complete or now - facts.at > limit:
+        raise SignInNotRecent(limit, second_factor=facts is not None and facts.needs_second_factor)
