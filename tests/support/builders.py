@@ -329,7 +329,13 @@ class SignedIn:
 
 
 async def sign_in(
-    ports: Ports, account: Account, org: UUID | None = None, *, impersonator: Account | None = None, agent: str = "tests"
+    ports: Ports,
+    account: Account,
+    org: UUID | None = None,
+    *,
+    impersonator: Account | None = None,
+    agent: str = "tests",
+    second_factor: bool = False,
 ) -> SignedIn:
     """Begin a session as a login does, and select the organization `org`.
 
@@ -350,6 +356,7 @@ async def sign_in(
         impersonator_id=None if impersonator is None else impersonator.id,
         impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
         impersonated_in=None if impersonator is None else org,
+        second_factor=second_factor,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pyotp
 
+from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.authentication import login
 from core.authentication.login_rules import PendingSignIn
@@ -14,6 +15,7 @@ from core.kernel.principals import SYSTEM, PreAuthClaims
 from core.kernel.values import new_id
 from ports import Ports
 from ports.observe import Clock
+from tests.support.builders import run_sql
 
 STEP = timedelta(seconds=30)
 BACKUP_CODES = [f"ABCD-EFG{letter}" for letter in "HJKLMNPQRS"]
@@ -50,6 +52,11 @@ async def add_mfa(
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.accounts.set_mfa(account.id, now, now)
     return Authenticator(secret, ports.clock, backup_codes)
+
+
+async def use_in_sessions(pool: Pool, account: Account) -> None:
+    """Store that the sessions of an account began with its second factor."""
+    await run_sql(pool, "update sessions set second_factor = true where user_id = %s", account.id)
 
 
 def waiting(user_id: UUID, now: datetime) -> PendingSignIn:

@@ -16,6 +16,7 @@ from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.email_queue_rules import EmailKind, QueuedEmail
 from core.authentication.sessions_rules import Session
 from core.kernel.principals import SYSTEM
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest
 from tests.support.waiting import eventually
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
+SIGN_IN = SignInFacts(NOW - HOUR, is_complete=True, needs_second_factor=False)  # in the sessions of `session`
 ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 

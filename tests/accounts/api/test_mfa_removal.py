@@ -118,6 +118,7 @@ async def test_a_missing_or_invalid_reason_is_refused(platform: Platform, ports:
 
 async def test_platform_owners_cannot_remove_their_own_second_factor(platform: Platform, pool: Pool) -> None:
     await run_sql(pool, "update users set mfa_enabled_at = now()")
+    await run_sql(pool, "update sessions set second_factor = true")
     assert refused(await remove_mfa(platform, platform.account.id, {"reason": "x"})) == BAD
     assert await run_sql(pool, "select mfa_enabled_at is null from users") == [(False,)]
 

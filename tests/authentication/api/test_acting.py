@@ -14,6 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.errors import NotFound
 from core.kernel.principals import Anonymous, Capability, Member, OrganizationContext, OrganizationStatus, Person, Role
 from core.kernel.rate_limits import LOGIN
+from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.edge.access import View, access_of, member, person, person_if_present, platform_owner
 from entrypoints.http.edge.context import caller
 from ports import Ports
@@ -90,6 +91,7 @@ async def test_a_member_can_do_what_their_role_allows(
         email_verified=True,
         session_id=signed_in.session_id,
         address=PEER,
+        sign_in=SignInFacts(ports.clock.now(), is_complete=True, needs_second_factor=False),
         acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
     )
 

@@ -110,6 +110,8 @@ async def test_an_impersonation_ends_with_the_session_of_the_browser_and_after_a
     later = await browser.open("/app/platform/people")
     assert (later.status, BANNER in later.text) == (200, False)
     assert await end(browser) == "/app"
+    await browser.submit("/app/sign-out")
+    await browser.sign_in(STEWARD, PASSWORD)
     await begin(browser, user)
     assert BANNER in (await browser.open("/app/account")).text
     await browser.submit("/app/sign-out")

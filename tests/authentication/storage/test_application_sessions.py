@@ -16,7 +16,7 @@ from core.kernel.values import digest
 from ports import Ports
 from tests.authentication.storage.end_users import enroll
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import ADA, DAY, EVE, NOW, account, add, begin, until_blocked, within
+from tests.support.rows import ADA, DAY, EVE, NOW, SIGN_IN, account, add, begin, until_blocked, within
 from tests.support.services import add_plan, add_service, add_subscription, service_context
 
 
@@ -52,6 +52,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
             organization=None,
             service=context,
             uses_service=is_user,
+            sign_in=SIGN_IN,
         )
         loaded = await read.sessions.load_with_profile(context.client_id, session.id, user.id, None, NOW)
         assert loaded == (

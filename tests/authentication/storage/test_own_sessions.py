@@ -12,7 +12,7 @@ from core.authentication.sessions_rules import LiveSession
 from core.kernel.principals import BrowserSession, SessionContext
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
-from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, session, within
+from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within
 from tests.support.services import add_service
 
 
@@ -109,7 +109,7 @@ async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, p
     new_session = session(user.id, provider="codehost")
     await within(storage, lambda tx: tx.sessions.begin_in_browser(new_session, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
-    context = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None)
+    context = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None, sign_in=SIGN_IN)
     expected = BrowserSession(new_session.id, "codehost", None, new_session.created_at)
     async with storage.reading() as read:
         assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, context)

@@ -15,7 +15,7 @@ from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll
 from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, account, add, begin
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SIGN_IN, account, add, begin
 from tests.support.services import add_service, service_context
 
 
@@ -51,7 +51,9 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
     org = await add_organization(pool, "acme", "suspended")
     other_tenant = await add_organization(pool, "twin")
     await add_member(pool, org, user.id, "admin")
-    without_organization = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None)
+    without_organization = SessionContext(
+        user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None, sign_in=SIGN_IN
+    )
     async with storage.reading() as read:
         load = read.sessions.load_session_context
         assert await load(session.id, user.id, None, NOW) == without_organization

@@ -89,14 +89,14 @@ async def test_the_sign_in_must_be_recent(
     assert await is_deleted(pool, user) == (status == 200)
     if status == 401:
         assert 'error="insufficient_user_authentication", max_age="600"' in answer.headers["WWW-Authenticate"]
-        assert answer.json["error"] == "Sign in again, with your second factor if you use one, and repeat this within 10 minutes."
+        assert answer.json["error"] == "Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."
         assert (await delete(api, (await api.login()).json["access_token"])).status == 200
 
 
-async def test_a_session_that_a_code_started_does_not_count(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
-    """The sign-in that approved the code can be older."""
+async def test_a_session_of_a_device_does_not_count(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
+    """The user may have approved the device of another person."""
     token = (await sign_in(ports, user)).access_token
-    await run_sql(pool, "update sessions set grant_type = 'authorization_code'")
+    await run_sql(pool, "update sessions set grant_type = 'device_code', authenticated_at = created_at")
     assert refused(await delete(api, token)) == UNAUTHORIZED
     assert not await is_deleted(pool, user)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.openapi import api_of
@@ -39,6 +40,12 @@ def console_operations() -> Mapping[str, tuple[Access, str]]:
 def personal_pages() -> frozenset[str]:
     """Return the pages on which the users act on their own account."""
     return frozenset(operation for operation, view in operations_of(build_routes()) if access_of(view).name == "page_session")
+
+
+@cache
+def fresh_pages() -> frozenset[str]:
+    """Return the pages that need a fresh sign-in, also to open them."""
+    return frozenset(operation for operation, view in operations_of(build_routes()) if access_of(view).sign_in is SignInAge.FRESH)
 
 
 def _is_own(operation: str) -> bool:

@@ -12,7 +12,7 @@ from core.provisioning.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request
-from tests.proof.access.console import console_operations, console_rows, personal_pages
+from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
 from tests.support.saml import service_provider_metadata
@@ -97,7 +97,7 @@ POST   /auth/introspect                       200  200  200  200  200  200  200 
 POST   /auth/par                              201  201  201  201  201  201  201  201  201  201  403* 403* 201  201  201  201  403* 201  201
 GET    /api/user                              401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 PATCH  /api/user                              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
-DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  401
+DELETE /api/user                              401  200  200  403  200  200  403  403  403  403  403  403  403  403  403  403  403  401  200
 POST   /api/user/set-password                 401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 POST   /api/user/change-password              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 
@@ -131,7 +131,7 @@ GET    /api/user/privacy-log                  401  200  200  200  200  200  200 
 GET    /api/user/applications                 401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 GET    /api/user/consents                     401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE /api/user/consents/<service_id>        401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
-POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
+POST   /api/user/personal-tokens              401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
 GET    /api/user/personal-tokens              401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 DELETE {own-token}                            401  204  204  204  204  204  204  204  403  403  204  204  403  403  403  403  403  401  204
 GET    /api/user/identities                   401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
@@ -463,7 +463,7 @@ GET    /app/account/subscriptions                    303* 200  200  200  303*
 GET    /app/account/subscriptions/<subscription_id>  303* 404  404  404  303*
 POST   /app/account/subscriptions/<subscription_id>/cancel 303* 404  404  404  303*
 GET    /app/account/delete                           303* 200  200  200  303*
-POST   /app/account/delete                           303* 403  403  403  303*
+POST   /app/account/delete                           303* 403  200  403  303*
 GET    /app/account/email                            303* 200  200  200  303*
 POST   /app/account/email                            303* 303  303  303  303*
 POST   /app/account/email/verification               303* 303  303  303  303*
@@ -497,8 +497,8 @@ GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
 POST   /app/account/sessions/end-others              303* 303  303  303  303*
 GET    /app/account/personal-tokens                           303* 200  200  200  303*
-GET    /app/account/personal-tokens/new                       303* 200  403  200  303*
-POST   /app/account/personal-tokens/new                       303* 200  403  200  303*
+GET    /app/account/personal-tokens/new                       303* 200  200  200  303*
+POST   /app/account/personal-tokens/new                       303* 200  200  200  303*
 POST   /app/account/personal-tokens/<personal_token_id>/revoke 303* 303  303  303  303*
 """
 
@@ -512,7 +512,10 @@ POST   /auth/device/verify            401  200  200  200  200  200  200  200  40
 POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 """  # noqa: E501  (a table)
 
-HAS_MFA: Final = "update users set mfa_enabled_at = now() where id = '{own_id}'"
+HAS_MFA: Final = (
+    "with used as (update sessions set second_factor = true where user_id = '{own_id}') "
+    "update users set mfa_enabled_at = now() where id = '{own_id}'"
+)
 
 ORG: Final = "/api/organizations/<org_slug>"
 PAGES_OF_ORG: Final = "/app/organizations/<org_slug>"
@@ -961,7 +964,7 @@ def read_matrix() -> dict[str, dict[str, str]]:
     for route, row in pages.items():
         other_status = row.pop("else")
         row |= {name: row.get(name, row["browser"]) for name in CONSOLE_BROWSERS}
-        if route in personal_pages() and route.startswith("POST") and route != END_IMPERSONATION:
+        if route in personal_pages() and route != END_IMPERSONATION and (route.startswith("POST") or route in fresh_pages()):
             row["impersonating-browser"] = "403"  # security I-4
         rows[route] = dict.fromkeys([*PEOPLE.values(), *KEYS.values()], other_status) | row
     alike = _read(ALIKE, {**PEOPLE, **BROWSERS})

@@ -12,6 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import Access, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
@@ -214,7 +215,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     if access.name == "sign_in_session":
         return None
     if access.name == "page_session":
-        return "403" if caller.impersonated and access.outlives else None
+        return "403" if caller.impersonated and (access.outlives or access.sign_in is SignInAge.FRESH) else None
     if access.name == "platform_page":
         return None if caller.is_platform_owner else "403"
     if access.name == "member_page" and caller.role is None:

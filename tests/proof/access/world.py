@@ -64,6 +64,7 @@ from tests.proof.access.saml import saml_of, sign_on_with_saml
 from tests.proof.access.state import State, state
 from tests.support.builders import SignedIn, add_account, mail_server, run_sql, sign_in
 from tests.support.identities import add_identity
+from tests.support.mfa import use_in_sessions
 from tests.support.personal_tokens import add_personal_token
 from tests.support.saml import new_certificate
 from tests.support.services import add_api_resource, add_login, add_service_user, add_subscription, sign_in_to
@@ -426,6 +427,7 @@ async def _people_of(
         callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=things))
         callers.append(await _browser(ports, pool, tenant, belongings, tenant.people["owner"], f"{prefix}browser"))
         callers.append(await _browser(ports, pool, tenant, belongings, guarded, f"{prefix}browser-with-mfa"))
+        await use_in_sessions(pool, guarded)
     return callers
 
 

@@ -13,6 +13,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, new_id
 from core.tenancy import inviting
 from core.tenancy.organizations_rules import Membership
@@ -39,7 +40,8 @@ async def owner(ports: Ports, pool: Pool) -> Member:
         await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=Role.OWNER, created_at=now, confirmed_at=now))
     context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER)
     session = await sign_in(ports, grace)
-    return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context)
+    facts = SignInFacts(now, is_complete=True, needs_second_factor=False)
+    return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context, sign_in=facts)
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ class ProviderTokenResponse(ResponseModel):
 
 
 @routes.get("/api/provider-token/<provider>")
-@person(outlives=True, applications=True, sign_in=SignInAge.RECENT)
+@person(outlives=True, applications=True)
 @returns(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.

@@ -16,7 +16,7 @@ from tests.accounts.api.account_pages.paths import TWO_FACTOR, next_page_text, p
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, CODE, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, Answer, Api, run_sql
-from tests.support.mfa import Authenticator, add_mfa
+from tests.support.mfa import Authenticator, add_mfa, use_in_sessions
 
 
 async def start_setup(browser: FakeBrowser, clock: FakeClock) -> tuple[Answer, Authenticator]:
@@ -62,9 +62,13 @@ async def test_confirming_the_setup_shows_the_backup_codes_once(browser: FakeBro
 
 
 async def test_a_setup_expires(browser: FakeBrowser, clock: FakeClock) -> None:
-    answer, authenticator = await start_setup(browser, clock)
+    _, authenticator = await start_setup(browser, clock)
     clock.advance(timedelta(minutes=15))
-    late_answer = await browser.send(f"{TWO_FACTOR}/confirm", form_token=form_token(answer), code=authenticator.code())
+    await browser.submit("/app/sign-out")
+    await browser.sign_in()
+    late_answer = await browser.send(
+        f"{TWO_FACTOR}/confirm", form_token=form_token(await browser.open(TWO_FACTOR)), code=authenticator.code()
+    )
     assert late_answer.status == 400
     assert "<h1>Two-factor authentication</h1>" in late_answer.text
     assert authenticator.secret not in late_answer.text
@@ -74,6 +78,7 @@ async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(
     browser: FakeBrowser, ports: Ports, user: Account, pool: Pool
 ) -> None:
     factor = await add_mfa(ports, user)
+    await use_in_sessions(pool, user)
     answer = await browser.submit(f"{TWO_FACTOR}/setup", TWO_FACTOR)
     assert answer.status == 400
     assert "is already on" in answer.text
@@ -83,9 +88,10 @@ async def test_an_enabled_second_factor_is_neither_replaced_nor_shown(
     assert factor.secret not in answer.text
 
 
-async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports: Ports, user: Account, app: QuartTrio) -> None:
+async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports: Ports, pool: Pool, user: Account, app: QuartTrio) -> None:
     assert (await browser.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)).status == 400
     factor = await add_mfa(ports, user)
+    await use_in_sessions(pool, user)
     answer = await browser.submit(f"{TWO_FACTOR}/backup-codes", TWO_FACTOR)
     codes = re.findall(r"<code>([A-Z0-9]{4}-[A-Z0-9]{4})</code>", answer.text)
     assert (answer.status, len(codes)) == (200, 10)
@@ -95,8 +101,9 @@ async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports
     assert leads_to(await other.show_code(codes[0])) == ACCOUNT
 
 
-async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, user: Account, app: QuartTrio) -> None:
+async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, pool: Pool, user: Account, app: QuartTrio) -> None:
     await add_mfa(ports, user)
+    await use_in_sessions(pool, user)
     answer = await browser.submit(f"{TWO_FACTOR}/disable", TWO_FACTOR)
     assert "Two-factor authentication turned off." in await next_page_text(browser, answer)
     assert leads_to(await FakeBrowser(app).sign_in()) == ACCOUNT

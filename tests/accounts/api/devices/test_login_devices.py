@@ -10,6 +10,7 @@ from ports import Ports
 from tests.accounts.api.devices.owner import DAY, DEVICES, MINUTE, Logins, TrustedUser
 from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, run_concurrently, run_sql, sign_in
+from tests.support.mfa import use_in_sessions
 
 
 async def test_a_login_adds_its_device(logins: Logins, clock: FakeClock) -> None:
@@ -99,6 +100,7 @@ async def test_trust_ends_after_the_trust_period(trusted_user: TrustedUser) -> N
 async def test_a_password_change_ends_the_trust_of_all_devices(trusted_user: TrustedUser) -> None:
     token = await trusted_user.trust()
     tokens = await trusted_user.logins.login(device_token=token)
+    await use_in_sessions(trusted_user.logins.pool, trusted_user.account)
     change = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     answer = await trusted_user.logins.api.post("/api/user/change-password", change, token=tokens["access_token"])
     assert answer.status == 200, answer.text
@@ -109,6 +111,7 @@ async def test_a_password_change_ends_the_trust_of_all_devices(trusted_user: Tru
 async def test_turning_the_second_factor_off_ends_all_trust(trusted_user: TrustedUser) -> None:
     token = await trusted_user.trust()
     tokens = await trusted_user.logins.login(device_token=token)
+    await use_in_sessions(trusted_user.logins.pool, trusted_user.account)
     assert (await trusted_user.logins.api.delete("/api/user/mfa", token=tokens["access_token"])).status == 200
     assert [one["trusted"] for one in await trusted_user.logins.devices(tokens)] == [False]
     assert await run_sql(trusted_user.logins.pool, "select 1 from devices where trust_hash is not null") == []

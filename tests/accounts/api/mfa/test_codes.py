@@ -6,7 +6,7 @@ from adapters.postgres.engine.pool import Pool
 from tests.accounts.api.mfa.mfa_user import MfaUser, logged_events, queued_emails
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import EMAIL, add_account, deliver, run_sql
-from tests.support.mfa import STEP, add_mfa
+from tests.support.mfa import STEP, add_mfa, use_in_sessions
 from tests.support.refusals import BAD, refused
 
 
@@ -94,8 +94,9 @@ async def test_regenerating_replaces_all_earlier_codes(user: MfaUser, pool: Pool
     assert (await queued_emails(pool))[2] == ("backup_codes_regenerated", EMAIL)
 
 
-async def test_regenerating_works_when_all_codes_are_used(user: MfaUser) -> None:
+async def test_regenerating_works_when_all_codes_are_used(user: MfaUser, pool: Pool) -> None:
     await add_mfa(user.ports, user.account, backup_codes=["ABCD-EFGH"])
+    await use_in_sessions(pool, user.account)
     await user.use_code("ABCD-EFGH")
     assert await user.status() == (True, False)
     await user.regenerate()

@@ -16,7 +16,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import PASSWORD, Api, deliver, link, make_device, run_concurrently, run_sql
-from tests.support.mfa import Authenticator, add_mfa
+from tests.support.mfa import Authenticator, add_mfa, use_in_sessions
 from tests.support.personal_tokens import add_personal_token
 from tests.support.platform import Platform
 from tests.support.scim import directory_of
@@ -80,6 +80,7 @@ async def enable_mfa(world: World) -> None:
 
 async def disable_mfa(world: World) -> None:
     await add_mfa(world.ports, world.acme.people["member"])
+    await use_in_sessions(world.pool, world.acme.people["member"])
     await world.call("DELETE", "/api/user/mfa")
 
 

@@ -180,10 +180,14 @@ async def test_with_a_second_factor_the_sign_in_must_have_used_it(api: Api, port
     assert (await create(api, tokens.json["access_token"])).status == 200
 
 
-async def test_a_session_that_a_code_started_does_not_count(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
+async def test_a_session_of_a_code_is_as_old_as_the_sign_in_that_approved_it(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
     token = (await sign_in(ports, user)).access_token
-    await run_sql(pool, "update sessions set grant_type = 'authorization_code'")
+    await run_sql(pool, "update sessions set grant_type = 'device_code'")
     assert refused(await create(api, token)) == UNAUTHORIZED
+    await run_sql(pool, "update sessions set grant_type = 'authorization_code', authenticated_at = created_at - interval '601 seconds'")
+    assert refused(await create(api, token)) == UNAUTHORIZED
+    await run_sql(pool, "update sessions set authenticated_at = created_at - interval '600 seconds'")
+    assert (await create(api, token)).status == 200, "the user signed in ten minutes ago in the browser"
 
 
 async def test_the_address_must_be_verified(api: Api, ports: Ports) -> None:

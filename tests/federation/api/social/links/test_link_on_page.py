@@ -76,6 +76,7 @@ async def test_the_page_explains_refusals(provider_sign_in: ProviderSignIn) -> N
 async def test_the_last_identity_stays_if_the_password_cannot_sign_in(provider_sign_in: ProviderSignIn) -> None:
     await provider_sign_in.sign_in()
     await run_sql(provider_sign_in.pool, "update users set password_hash = 'of some password', email_verified_at = null")
+    await run_sql(provider_sign_in.pool, "update sessions set fresh = true")
     assert (await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 400
     await run_sql(provider_sign_in.pool, "update users set email_verified_at = now()")
     assert (await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)).status == 303

@@ -10,7 +10,7 @@ from tests.federation.api.social.links.clients import DESK, PAGE, SHOP, ApiClien
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, CODE, leads_to
 from tests.support.builders import EMAIL, add_platform_owner, run_concurrently, run_during, run_sql, sign_in
-from tests.support.mfa import add_mfa
+from tests.support.mfa import add_mfa, use_in_sessions
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -81,6 +81,7 @@ async def test_a_pending_second_factor_fails_after_the_unlinking(
     factor = await add_mfa(ports, user)
     browser = other_browser(provider_sign_in, app)
     assert leads_to(await browser.complete(**SHOP)).startswith(CODE)
+    await use_in_sessions(provider_sign_in.pool, user)
     assert (await linked_client.unlink()).status == 200
     assert (await browser.browser.submit(CODE, CODE, code=factor.code())).status == 401
     assert await browser.user_id() is None
@@ -100,6 +101,7 @@ async def test_an_identity_at_a_service_opens_the_account_and_can_be_unlinked_at
         "it is the only way to sign in"
     )
     await run_sql(provider_sign_in.pool, "update users set password_hash = 'x', email = 'hers@example.com' where email = %s", EMAIL)
+    await run_sql(provider_sign_in.pool, "update sessions set fresh = true")
     assert leads_to(await provider_sign_in.browser.submit(f"{PAGE}/{provider_sign_in.name}/unlink", PAGE)) == PAGE
     assert "not linked" in (await provider_sign_in.browser.open(PAGE)).text
     assert "No accounts are linked." in (await provider_sign_in.browser.open(ACCOUNT)).text

@@ -13,7 +13,7 @@ from tests.support.mfa import Authenticator
 @pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
     """An access token of the user."""
-    return (await sign_in(ports, user)).access_token
+    return (await sign_in(ports, user, second_factor=True)).access_token
 
 
 @pytest.fixture
