@@ -22,6 +22,7 @@ from core.accounts.email_queue_rules import (
     MAX_LOST_CLAIMS,
     MEMBER_RESET_EMAILS,
     ORGANIZATION_EMAILS,
+    REAUTHENTICATION_EMAILS,
     SIGN_IN_EMAILS,
     WAITING_ORGANIZATION_EMAILS,
     WELCOME_EMAILS,
@@ -33,6 +34,7 @@ from core.accounts.email_queue_rules import (
 from core.accounts.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in, email_sign_in_rules
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
+from core.authentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.principals import SYSTEM, OrganizationStatus
@@ -103,6 +105,10 @@ async def _prepare(
             return await _prepare_invitation(ports, tx, email, now)
         case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
             return await _prepare_email_change(ports, tx, email, now)
+        case EmailKind.REAUTHENTICATION:
+            if now >= email.created_at + CODE_TTL:
+                return EXPIRED
+            return email if await _is_within_limit(ports, tx, email, REAUTHENTICATION_EMAILS, now) else DROPPED
         case EmailKind.EMAIL_CHANGED:
             return email if await _is_within_limit(ports, tx, email, ADDRESS_CHANGE_EMAILS, now) else DROPPED
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:

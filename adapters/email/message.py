@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind, NoticedSecret, SecretNotice
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
+from core.authentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH
@@ -57,6 +58,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.CONFIRM_EMAIL_CHANGE: "Confirm your new email address",
         EmailKind.EMAIL_CHANGE_REQUESTED: "Your email address is about to change",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
+        EmailKind.REAUTHENTICATION: "Your confirmation code",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
         EmailKind.MFA_ENABLED: "Two-factor authentication is on",
         EmailKind.MFA_DISABLED: "Two-factor authentication is off",
@@ -112,6 +114,7 @@ class EmailTemplates:
             EmailKind.MEMBER_RESET: policy.reset_ttl,
             EmailKind.WELCOME: policy.welcome_ttl,
             EmailKind.EMAIL_SIGN_IN: policy.email_sign_in_ttl,
+            EmailKind.REAUTHENTICATION: CODE_TTL,
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
@@ -131,6 +134,8 @@ class EmailTemplates:
             variables["link"] = self._link(mail)
         if mail.kind is EmailKind.PAYMENT_ACTION:
             variables["link"] = mail.token
+        if mail.kind is EmailKind.REAUTHENTICATION:
+            variables["code"] = mail.token
         if mail.kind is EmailKind.OWNER_RECOVERY:
             variables["recovered"] = mail.token
         if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):

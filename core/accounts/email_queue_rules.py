@@ -20,6 +20,7 @@ class EmailKind(StrEnum):
     VERIFY_EMAIL = "verify_email"
     RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
     EMAIL_SIGN_IN = "email_sign_in"
+    REAUTHENTICATION = "reauthentication"
     MEMBER_RESET = "member_reset"  # the same link, sent by an admin of an organization
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
@@ -56,6 +57,7 @@ class EmailKind(StrEnum):
 ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
 INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
 SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
+REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
 WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
 MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
 ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
@@ -107,7 +109,7 @@ class QueuedEmail:
     due_at: datetime
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
-    # A one-time token. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
+    # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
     # ORGANIZATION_REJECTED and ORGANIZATION_SUSPENDED the reason, for OWNER_RECOVERY the address of the
     # platform owner who gets the link.
     token: str | None = field(default=None, repr=False)

@@ -261,6 +261,26 @@ async def accept_code(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCod
     return account
 
 
+async def use_code(tx: Transaction, caller: Person, account: Account, code: VerifiedCode, now: datetime) -> None:
+    """Use up a code that `check_code` verified, for a locked account. Queue an email about a backup code.
+
+    Raises: CodeWrong if another request used the code first, or the second factor was replaced.
+    """
+    happened = [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS]
+    if code.step is not None and code.setup_at is not None:
+        is_taken = await tx.mfa.use_step(account.id, code.setup_at, code.step)
+    else:
+        assert code.code_hash is not None, "a verified code has a step or a hash"
+        is_taken = await tx.mfa.use_backup_code(account.id, code.code_hash, now)
+        happened.append(MfaEvent.BACKUP_CODE_USED)
+    if not is_taken:
+        raise CodeWrong
+    await tx.mfa.log(account.id, happened, caller, now)
+    await tx.attempt_limits.clear(SecretKind.MFA, attempt_subject(account.id))
+    if code.code_hash is not None:
+        await tx.email_queue.add(new_email(EmailKind.BACKUP_CODE_USED, account.email, now))
+
+
 async def remove_factor(tx: Transaction, account: Account, now: datetime) -> bool:
     """Delete the second factor of a locked account, and return whether it was enabled.
 

@@ -38,6 +38,14 @@ def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = Non
     return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)
 
 
+def reauthenticated(user_id: UUID, provider: str | None) -> Event:
+    """A user confirmed in their session that it is them.
+
+    `provider` is as in `signed_in`, or None if only the second factor was needed.
+    """
+    return Event(EVENT_KINDS["user.reauthenticated"], str(user_id), of_person=user_id, details={"provider": provider})
+
+
 def identity_linked(user_id: UUID, provider: Provider) -> Event:
     """A user linked an account at an identity provider."""
     return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})

@@ -14,13 +14,12 @@ from core.accounts.own_account import lock_own_account
 from core.authentication import events, oauth_credentials
 from core.authentication.identities_rules import (
     RENEWAL_TTL,
-    TICKET_TTL,
     AlreadyLinked,
     LastSignInMethod,
-    LinkTicket,
     NoProviderToken,
     NotLinked,
     PendingIdentity,
+    ProviderTicket,
     ProviderToken,
     RenewalInProgress,
 )
@@ -52,9 +51,9 @@ async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Provider]
 
 
 async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
-    """Return a ticket that lets the caller's browser link an account at this provider.
+    """Return a ticket that lets the caller's browser link an account at this provider. It works in no other browser (security O-6).
 
-    The edge refuses applications (security O-6).
+    The edge refuses applications.
 
     Raises: ProviderUnknown if the provider does not exist or the operator has not set it up; AlreadyLinked, AccountGone, SessionEnded.
     """
@@ -66,7 +65,15 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
         await lock_own_account(tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context_of(caller))}:
             raise AlreadyLinked
-        ticket = LinkTicket(digest(secret), caller.user_id, caller.session_id, _context_of(caller), provider, now, now + TICKET_TTL)
+        ticket = ProviderTicket(
+            token_hash=digest(secret),
+            user_id=caller.user_id,
+            session_id=caller.session_id,
+            browser_session_id=await tx.sessions.browser_of(caller.session_id, caller.user_id),
+            provider=provider,
+            created_at=now,
+            expires_at=now + ports.policy.fresh_sign_in_ttl,
+        )
         if not await tx.identities.add_ticket(ticket):
             raise SessionEnded
     return secret

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from core.kernel.providers import Provider, ProviderTokens
     from core.kernel.values import Email
 
-# The browser opens the URL with the ticket immediately, so a minute is enough (decision 75).
-TICKET_TTL: Final = timedelta(seconds=60)
 # The lease ends after this time, because the process that renews the token may have crashed. It is
 # longer than the timeout of a request to the provider.
 RENEWAL_TTL: Final = timedelta(seconds=15)
@@ -43,16 +41,17 @@ class NoProviderToken(NotFound):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkTicket:
-    """A permission to link an account at a provider, bound to the session that started it. Stored as SHA-256. Times are UTC."""
+class ProviderTicket:
+    """A permission to go to a provider for a session: to link an account there, or to reauthenticate. Stored as SHA-256. Times are UTC."""
 
     token_hash: bytes
     user_id: UUID
     session_id: UUID
-    service_id: UUID | None  # None to link it to the account itself
+    browser_session_id: UUID | None  # the browser that it belongs to; None if the session has no browser
     provider: Provider
     created_at: datetime
     expires_at: datetime
+    after: str | None = None  # None to link an account, or else the path where the browser continues after the reauthentication
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,12 @@ from core.federation.upstream.social_rules import ProviderConsentDenied, Provide
 from core.kernel.errors import ProviderFailed, SessionEnded, refuse
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from core.accounts.devices_rules import PresentedDevice
     from core.authentication.login_rules import PreAuthToken
     from core.federation.oauth.authorization_rules import AuthorizationResponse
     from core.federation.sign_in import BrowserSignIn
     from core.federation.upstream.social_rules import ProviderAnswer
-    from core.kernel.principals import Caller
-    from core.kernel.providers import Provider
+    from core.kernel.principals import Caller, Visitor
     from ports import Ports
 
 
@@ -53,23 +50,27 @@ class SignInStep:
 
 @dataclass(frozen=True, slots=True)
 class IdentityLinked:
-    """The identity was linked. Without a session in this browser, an API client of the user started the linking."""
-
-    provider: Provider
-    has_session: bool
+    """The identity was linked to the account of the user in this browser."""
 
 
-CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked
+@dataclass(frozen=True, slots=True)
+class SignedInAgain:
+    """The user of a session signed in again. The browser continues at `next_path`."""
+
+    next_path: str
+
+
+CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked | SignedInAgain
 
 
 async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client: PresentedDevice, base_url: str) -> CallbackResult:
-    """Sign the user in, or link the identity if the browser went to the provider for that.
+    """Sign the user in, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the redirect that reports it to the waiting
     application. Without a waiting application, raise the error.
 
     Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`,
-    `social.fetch_identity`, `social.error_response`, `social.link` and `sign_in.sign_in`.
+    `social.fetch_identity`, `social.error_response`, `social.complete_for_session` and `sign_in.sign_in`.
     """
     pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
@@ -84,16 +85,16 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
     if pending.user_id is None:
         target = BrowserTarget(pending.after, returned.session_cookie)
         return SignInStep(await sign_in(ports, caller, ProviderCredentials(pending, identity), target, client), pending.after)
-    visitor_id = await _visitor_id(ports, caller, returned.session_cookie)
-    await social.link(ports, caller, pending, identity, visitor_id)
-    return IdentityLinked(pending.provider, has_session=visitor_id is not None)
+    visitor = await _visitor(ports, caller, returned.session_cookie)
+    await social.complete_for_session(ports, caller, pending, identity, visitor)
+    return SignedInAgain(pending.after) if pending.reauthenticates else IdentityLinked()
 
 
-async def _visitor_id(ports: Ports, caller: Caller, session_cookie: str | None) -> UUID | None:
+async def _visitor(ports: Ports, caller: Caller, session_cookie: str | None) -> Visitor | None:
     """Return the user who is signed in in this browser, or None."""
     if session_cookie is None:
         return None
     try:
-        return (await browser_sessions.authenticate(ports, session_cookie, address=caller.address, agent=caller.agent)).user_id
+        return await browser_sessions.authenticate(ports, session_cookie, address=caller.address, agent=caller.agent)
     except SessionEnded:
         return None

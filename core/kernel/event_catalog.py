@@ -68,7 +68,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         for kind in [
             # Members' sign-ins to the platform are audited, those to a service are not
             # (core.authentication.events).
-            *_kinds("Authentication", Target.USER, "user.login.success", approved_only=True),
+            *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
             *_kinds("Authentication", Target.USER, "user.signup.success", audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),

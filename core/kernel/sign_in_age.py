@@ -49,8 +49,18 @@ class SignInFacts:
     """The last sign-in in a session: the one that started it, or a later reauthentication. `at` is UTC."""
 
     at: datetime
-    is_complete: bool  # used all factors that the account has now, and the user took part in it (security A-12)
+    is_proof: bool  # the user took part in it (security A-12)
+    used_second_factor: bool
     needs_second_factor: bool  # the account has a second factor
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the sign-in used all factors that the account has now."""
+        return self.is_proof and (self.used_second_factor or not self.needs_second_factor)
+
+    def is_younger_than(self, limit: timedelta, now: datetime) -> bool:
+        """Return whether the user proved at least one factor, at most `limit` ago."""
+        return self.is_proof and now - self.at <= limit
 
 
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
@@ -61,5 +71,5 @@ def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now
     if age is SignInAge.ANY:
         return
     limit = age.limit(policy)
-    if facts is None or not facts.is_complete or now - facts.at > limit:
+    if facts is None or not facts.is_complete or not facts.is_younger_than(limit, now):
         raise SignInNotRecent(limit, second_factor=facts is not None and facts.needs_second_factor)

@@ -34,6 +34,7 @@ from entrypoints.http.api.authentication import (
     impersonation,
     oauth_credentials,
     personal_tokens,
+    reauthentication,
     sessions,
     user_access,
 )
@@ -83,6 +84,7 @@ BLUEPRINTS: Final = (
     (accounts, "Registration, email verification, passwords and the profile."),
     (sessions, "Sign in, refresh, sign out, and select an organization."),
     (email_sign_in, "Sign in with a code or a link in an email."),
+    (reauthentication, "Confirm in a session that it's you."),
     (mfa, "The second factor: enrollment, backup codes, and its removal."),
     (devices, "The devices of the signed-in user."),
     (personal_tokens, "Personal access tokens, with which programs act as a user."),

@@ -228,6 +228,10 @@ class Mfa(MfaRead, MfaLog, Protocol):
         """
         ...
 
+    async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        """Use up the backup code with this hash. Return whether it was unused."""
+        ...
+
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
         """Replace all backup codes."""
         ...

@@ -13,10 +13,12 @@ from core.accounts.devices_rules import Device, Location
 from core.accounts.profile_rules import OwnProfile
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
-from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
+from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
+from core.authentication.kept_forms_rules import KeptForm
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.openid_rules import OpenIdGrant, UserFacts
+from core.authentication.reauthentication_rules import EmailedCode, PendingReauthentication, Reauthentication
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
@@ -100,6 +102,10 @@ class SessionsRead(Protocol):
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
         """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
+        ...
+
+    async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+        """Return the browser session that this session is or that authorized it, or None if it belongs to no browser."""
         ...
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
@@ -199,6 +205,10 @@ class Sessions(SessionsRead, Protocol):
 
         Call this when the user enables the second factor in the session `except_session_id`.
         """
+        ...
+
+    async def reauthenticate(self, session_id: UUID, user_id: UUID, sign_in: Reauthentication) -> None:
+        """Store a reauthentication as the last sign-in of the session. Lock the account first."""
         ...
 
     async def begin_impersonation_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
@@ -427,6 +437,10 @@ class SigningKeys(SigningKeysRead, Protocol):
 class IdentitiesRead(Protocol):
     """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""
 
+    async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
+        """Return a ticket that can still be used."""
+        ...
+
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
         ...
@@ -484,11 +498,11 @@ class Identities(IdentitiesRead, Protocol):
         """Release the lease, so that other requests can take it."""
         ...
 
-    async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
-        """Use up a ticket. Of several concurrent calls, exactly one gets it. The account need not be locked."""
+    async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
+        """Use up a ticket. Of several concurrent calls, exactly one gets True. The account need not be locked."""
         ...
 
-    async def add_ticket(self, ticket: LinkTicket) -> bool:
+    async def add_ticket(self, ticket: ProviderTicket) -> bool:
         """Add a ticket if its session is live. Return whether it was added."""
         ...
 
@@ -607,6 +621,62 @@ class UsedProofsCleaning(Protocol):
         ...
 
 
+class ReauthenticationsRead(Protocol):
+    """Read access to reauthentications that are not complete yet."""
+
+    async def load(self, session_id: UUID) -> PendingReauthentication | None:
+        """Return the sign-in at an identity provider that the second factor must follow, or None."""
+        ...
+
+
+class Reauthentications(ReauthenticationsRead, Protocol):
+    """Write access. Callers lock the account first."""
+
+    async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
+        """Store the code that was emailed for a session. It replaces an earlier one."""
+        ...
+
+    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
+        """Store that the user signed in at an identity provider for this session."""
+        ...
+
+    async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        """Use up the emailed code of a session. Return whether it could still be used."""
+        ...
+
+    async def remove(self, session_id: UUID) -> None:
+        """Forget what the session has verified."""
+        ...
+
+
+class ReauthenticationCodeAttempts(Protocol):
+    """Attempts at emailed codes, which commit by themselves."""
+
+    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
+        """Count an attempt at the code of a session, and return the code, or None if there is none, or no attempt is left."""
+        ...
+
+
+class KeptFormsRead(Protocol):
+    """Read access to forms that wait for a reauthentication."""
+
+    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
+        """Return a form that this session sent, unless it was taken or has expired."""
+        ...
+
+
+class KeptForms(KeptFormsRead, Protocol):
+    """Write access to forms that wait for a reauthentication."""
+
+    async def add(self, form: KeptForm, limit: int) -> None:
+        """Keep a form. Of the forms of its session, the newest `limit` stay."""
+        ...
+
+    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
+        """Return and forget a form that this session sent to `path`. Of several concurrent calls, exactly one gets it."""
+        ...
+
+
 class AuthenticationReading(Protocol):
     """Read access to the repositories of authentication."""
 
@@ -615,9 +685,13 @@ class AuthenticationReading(Protocol):
     @property
     def identities(self) -> IdentitiesRead: ...
     @property
+    def kept_forms(self) -> KeptFormsRead: ...
+    @property
     def oauth_credentials(self) -> OAuthCredentialsRead: ...
     @property
     def personal_tokens(self) -> PersonalTokensRead: ...
+    @property
+    def reauthentications(self) -> ReauthenticationsRead: ...
     @property
     def sessions(self) -> SessionsRead: ...
     @property
@@ -634,6 +708,8 @@ class AuthenticationTransaction(Protocol):
     @property
     def identities(self) -> Identities: ...
     @property
+    def kept_forms(self) -> KeptForms: ...
+    @property
     def logins(self) -> Logins: ...
     @property
     def oauth_credentials(self) -> OAuthCredentials: ...
@@ -641,6 +717,8 @@ class AuthenticationTransaction(Protocol):
     def personal_tokens(self) -> PersonalTokens: ...
     @property
     def pre_auths(self) -> PreAuths: ...
+    @property
+    def reauthentications(self) -> Reauthentications: ...
     @property
     def sessions(self) -> Sessions: ...
     @property
@@ -660,5 +738,7 @@ class AuthenticationAutocommit(Protocol):
     def personal_tokens(self) -> PersonalTokenUse: ...
     @property
     def pre_auths(self) -> MfaAttempts: ...
+    @property
+    def reauthentications(self) -> ReauthenticationCodeAttempts: ...
     @property
     def sessions(self) -> RefreshTokenRotation: ...

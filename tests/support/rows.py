@@ -25,7 +25,7 @@ T = TypeVar("T")
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)
-SIGN_IN = SignInFacts(NOW - HOUR, is_complete=True, needs_second_factor=False)  # in the sessions of `session`
+SIGN_IN = SignInFacts(NOW - HOUR, is_proof=True, used_second_factor=False, needs_second_factor=False)  # in the sessions of `session`
 ADA, EVE = Email("ada@example.com"), Email("eve@example.com")
 
 

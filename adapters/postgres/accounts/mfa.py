@@ -113,6 +113,9 @@ class Mfa(MfaLog, SealingRepository):
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
 
+    async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        return await self._run(USE_CODE, user_id=user_id, code_hash=code_hash, now=now) == 1
+
     def redeem_step_deferred(
         self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
     ) -> DeferredRow[RedeemedCode]:

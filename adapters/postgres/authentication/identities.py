@@ -9,7 +9,7 @@ from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import Identity, IdentityMatch, LinkTicket, ProviderToken, TokenRenewal
+from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext, Vault
@@ -159,34 +159,44 @@ class Identities(SealingRepository):
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
         return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
 
-    async def consume_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> LinkTicket | None:
+    async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
         return await self._one(
-            lambda row: LinkTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6]),
+            lambda row: ProviderTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6], row[7]),
             """
-            delete from link_tickets where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s
-            returning token_hash, user_id, session_id, service_id, provider, created_at, expires_at""",
+            select token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after from link_tickets
+            where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s""",
             token_hash=token_hash,
             provider=provider,
             now=now,
         )
 
-    async def add_ticket(self, ticket: LinkTicket) -> bool:
+    async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
+        return (
+            await self._run(
+                "delete from link_tickets where token_hash = %(token_hash)s and expires_at > %(now)s", token_hash=token_hash, now=now
+            )
+            == 1
+        )
+
+    async def add_ticket(self, ticket: ProviderTicket) -> bool:
         # The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and
         # MAY_IMPERSONATE are missing, because the caller has checked the session under the lock on
         # the account.
         return await self._exists(
             f"""
-            insert into link_tickets (token_hash, user_id, session_id, service_id, provider, created_at, expires_at)
-            select %(token_hash)s, s.user_id, s.id, %(service_id)s, %(provider)s, %(now)s, %(expires_at)s from sessions s
+            insert into link_tickets (token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after)
+            select %(token_hash)s, s.user_id, s.id, %(browser_session_id)s, %(provider)s, %(now)s, %(expires_at)s, %(after)s
+            from sessions s
             where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
             returning 1""",
             token_hash=ticket.token_hash,
             user_id=ticket.user_id,
             session_id=ticket.session_id,
-            service_id=ticket.service_id,
+            browser_session_id=ticket.browser_session_id,
             provider=ticket.provider,
             now=ticket.created_at,
             expires_at=ticket.expires_at,
+            after=ticket.after,
         )
 
     async def remove_all(self, user_id: UUID) -> None:

@@ -3,10 +3,12 @@
 from adapters.postgres.authentication.dpop import UsedProofs
 from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.identities import Identities
+from adapters.postgres.authentication.kept_forms import KeptForms
 from adapters.postgres.authentication.logins import Logins
 from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.pre_auths import PreAuths
+from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.sessions import Sessions
 from adapters.postgres.authentication.signing_keys import SigningKeys
 from adapters.postgres.engine.scope import Scope, repository
@@ -18,9 +20,11 @@ class AuthenticationRepositories(Scope):
     dpop_proofs = repository(UsedProofs)
     email_sign_ins = repository(EmailSignIns)
     identities = repository(Identities)
+    kept_forms = repository(KeptForms)
     logins = repository(Logins)
     oauth_credentials = repository(OAuthCredentials)
     personal_tokens = repository(PersonalTokens)
     pre_auths = repository(PreAuths)
+    reauthentications = repository(Reauthentications)
     sessions = repository(Sessions)
     signing_keys = repository(SigningKeys)

@@ -35,6 +35,7 @@ from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitleme
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
 from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
+from core.authentication.reauthentication_rules import Reauthentication
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -64,11 +65,11 @@ from core.kernel.values import Email, PageResult
 # the account has no password. The sign-in that approved a device code may have been another person's idea.
 SIGN_IN: Final = """
     case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end,
-    (u.mfa_enabled_at is null or coalesce(s.second_factor, false) and not s.mfa_missing)
-        and (coalesce(s.fresh, true) or u.password_hash is null)
+    (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false)),
+    coalesce(s.second_factor, false) and not s.mfa_missing,
     u.mfa_enabled_at is not null"""
-SIGN_IN_WIDTH: Final = 3
+SIGN_IN_WIDTH: Final = 4
 SESSION_CONTEXT: Final = f"""
     select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
            s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in, {SIGN_IN}"""
@@ -676,6 +677,34 @@ class Sessions(Repository):
               and (mfa_missing <> (id <> %(except_session_id)s) or id = %(except_session_id)s)""",
             user_id=user_id,
             except_session_id=except_session_id,
+        )
+
+    async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
+        return await self._one(
+            lambda row: row[0],
+            """
+            select case when browser_hash is null then browser_session_id else id end
+            from sessions where id = %(session_id)s and user_id = %(user_id)s""",
+            session_id=session_id,
+            user_id=user_id,
+        )
+
+    async def reauthenticate(self, session_id: UUID, user_id: UUID, sign_in: Reauthentication) -> None:
+        # Without a method, only the second factor was verified, and the sign-in stays as old as it is.
+        await self._run(
+            """
+            update sessions set
+                authenticated_at = case when %(method)s::text is null then authenticated_at else %(at)s end,
+                provider = coalesce(%(method)s, provider),
+                fresh = case when %(method)s::text is null then fresh else %(is_fresh)s end,
+                second_factor = %(second_factor)s, mfa_missing = mfa_missing and not %(second_factor)s
+            where id = %(session_id)s and user_id = %(user_id)s""",
+            session_id=session_id,
+            user_id=user_id,
+            method=sign_in.method,
+            at=sign_in.at,
+            is_fresh=sign_in.is_fresh,
+            second_factor=sign_in.second_factor,
         )
 
     async def begin_impersonation_in(self, session_id: UUID, org_id: UUID) -> datetime | None:

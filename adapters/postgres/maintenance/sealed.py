@@ -6,7 +6,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts import email_queue, mfa
-from adapters.postgres.authentication import email_sign_ins, identities, oauth_credentials, pre_auths, signing_keys
+from adapters.postgres.authentication import email_sign_ins, identities, kept_forms, oauth_credentials, pre_auths, signing_keys
 from adapters.postgres.billing import facts
 from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
@@ -110,6 +110,11 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         select id::text, code from email_sign_ins where code is not null and id::text > %(after)s
         order by id::text limit %(limit)s for update""",
         "update email_sign_ins set code = %(value)s where id = %(row)s::uuid",
+    ),
+    SealedColumn.KEPT_FORM_FIELDS: Column(
+        lambda row: kept_forms.secret_context(UUID(row)),
+        "select id::text, fields from kept_forms where id::text > %(after)s order by id::text limit %(limit)s for update",
+        "update kept_forms set fields = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.WEBHOOK_SECRETS: Column(
         lambda row: webhooks.secret_context(UUID(row)),

@@ -22,18 +22,22 @@ from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import events as authentication_events
-from core.authentication import login, oauth_credentials
+from core.authentication import login, oauth_credentials, reauthentication
 from core.authentication.identities_rules import AlreadyLinked, PendingIdentity
 from core.authentication.login_failures import LoginFailure
 from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
+from core.authentication.reauthentication_rules import OtherIdentity, Reauthentication
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import authorization_steps, device_flow_rules, pushed_requests
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
     MAX_STATE_LENGTH,
+    NO_TARGET,
     STATE_TTL,
+    BrowserSignInNeeded,
     IdentityLinkedToAnother,
+    LinkOfAnotherBrowser,
     LinkTicketInvalid,
     ProviderAnswer,
     ProviderAnswerInvalid,
@@ -43,26 +47,26 @@ from core.federation.upstream.social_rules import (
     ProviderSignIn,
     ProviderState,
     ProviderStateUnknown,
+    ProviderTarget,
     SignedInAsAnotherUser,
 )
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
-from core.kernel.principals import AccountGone, OrganizationStatus, Person
+from core.kernel.principals import OrganizationStatus, Person, require_sign_in
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from uuid import UUID
 
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
     from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationResponse
-    from core.kernel.principals import Caller
+    from core.kernel.principals import Caller, Visitor
     from core.kernel.providers import FederatedIdentity
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -117,28 +121,37 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
 
 
-async def begin_link(
-    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor_id: UUID | None
-) -> tuple[str, Email]:
-    """Return the URL of the provider that starts to link an account there, and the user's email address.
+async def begin_with_ticket(
+    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor: Visitor | None
+) -> str:
+    """Return the URL of the provider at which the user links an account, or signs in again for their session.
 
-    Source: decision 75.
+    Source: decision 75, security O-6.
 
-    The browser opened a URL with a link ticket. `visitor_id` is the user who is signed in in this
-    browser. If it is None, a page must ask the user before the browser continues (security O-6).
+    The browser opened a URL with a ticket. `visitor` is the user who is signed in in this browser. The
+    ticket works only in the browser of the session that it was made for. If that session has none, the
+    user shows with a fresh sign-in that the browser is theirs. Other browsers do not use the ticket up.
 
-    Raises: ProviderUnknown, LinkTicketInvalid, SignedInAsAnotherUser.
+    Raises: ProviderUnknown, LinkTicketInvalid, BrowserSignInNeeded, SignedInAsAnotherUser, LinkOfAnotherBrowser, SignInNotRecent.
     """
     provider, now = _find_provider(ports, provider_name), ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        record = await tx.identities.consume_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
-        account = await tx.accounts.by_id(record.user_id) or refuse(LinkTicketInvalid)
+    async with ports.storage.reading() as read:
+        record = await read.identities.find_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
+    if visitor is None:
+        raise BrowserSignInNeeded if record.browser_session_id is None else LinkOfAnotherBrowser
     # An attacker could send a ticket's URL to a victim, to link the victim's provider account to
     # the attacker's account.
-    if visitor_id not in (None, record.user_id):
+    if visitor.user_id != record.user_id:
         raise SignedInAsAnotherUser
-    url = await _start(ports, caller, provider, device_cookie, base_url, IDENTITIES_PATH, linking=(record.user_id, record.session_id))
-    return url, account.email
+    if record.browser_session_id is None:
+        require_sign_in(visitor, SignInAge.FRESH, ports.policy, now)
+    elif visitor.session_id != record.browser_session_id:
+        raise LinkOfAnotherBrowser
+    async with ports.storage.transaction(by=visitor) as tx:
+        if not await tx.identities.consume_ticket(digest(ticket), now):
+            raise LinkTicketInvalid
+    target = ProviderTarget(record.user_id, record.session_id, visitor.session_id, reauthenticates=record.after is not None)
+    return await _start(ports, caller, provider, device_cookie, base_url, record.after or IDENTITIES_PATH, target=target)
 
 
 async def _start(
@@ -150,19 +163,20 @@ async def _start(
     after: str,
     *,
     service: Service | None = None,
-    linking: tuple[UUID, UUID] | None = None,
+    target: ProviderTarget = NO_TARGET,
 ) -> str:
     now, state = ports.clock.now(), new_secret()
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
-    user_id, session_id = linking or (None, None)
     pending = ProviderState(
         state_hash=digest(state),
         browser_hash=digest(device_cookie),
         provider=provider,
         org_id=org_id,
         service_id=service_id,
-        user_id=user_id,
-        session_id=session_id,
+        user_id=target.user_id,
+        session_id=target.session_id,
+        browser_session_id=target.browser_session_id,
+        reauthenticates=target.reauthenticates,
         scopes=None if service is None else _scopes(service, provider),
         after=after,
         created_at=now,
@@ -210,8 +224,14 @@ async def _authentication_request(
         nonce=derive("nonce"),
         code_verifier=derive("verifier"),
         scopes=pending.scopes,
-        fresh_since=await fresh_sign_in_since(ports, pending.after),
+        fresh_since=await _fresh_since(ports, pending),
     )
+
+
+async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
+    if pending.reauthenticates:
+        return pending.created_at if pending.provider in SUPPORTS_REAUTHENTICATION else None
+    return await fresh_sign_in_since(ports, pending.after)
 
 
 async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
@@ -372,26 +392,44 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
     return await mailbox.prove_mailbox(tx, account, now) or account
 
 
-async def link(ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor_id: UUID | None) -> None:
-    """Link the identity to the account of the user who started the linking.
+async def complete_for_session(
+    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor: Visitor | None
+) -> None:
+    """Link the identity to the account of the user who started, or store that they signed in again.
 
-    The session in which they started it must be alive. `visitor_id` is the user who is signed in in
-    this browser, or None.
+    The session in which they started must be alive. `visitor` is the user who is signed in in this
+    browser. It must still be the session in which the browser went to the provider (security O-6).
 
-    Raises: SignedInAsAnotherUser, IdentityLinkedToAnother, AlreadyLinked, AccountGone,
-    SessionEnded.
+    Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
+    IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
     """
-    assert pending.user_id is not None, "a state for linking has a user"
-    assert pending.session_id is not None, "a state for linking has a session"
-    if visitor_id not in (None, pending.user_id):
+    assert pending.user_id is not None, "a state for a session has a user"
+    assert pending.session_id is not None, "a state for a session has a session"
+    if visitor is not None and visitor.user_id != pending.user_id:
         raise SignedInAsAnotherUser
+    if visitor is None or visitor.session_id != pending.browser_session_id:
+        raise LinkOfAnotherBrowser
+    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
+    await (_reauthenticate if pending.reauthenticates else _link)(ports, person, pending, identity)
+
+
+async def _reauthenticate(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
     now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(pending.user_id) or refuse(AccountGone)
-    person = Person(user_id=account.id, email=account.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
     async with ports.storage.transaction(by=person) as tx:
         await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
-        await lock_own_account(tx, person, now)
+        account = await lock_own_account(tx, person, now)
+        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
+        if match is None or match.user_id != account.id:
+            raise OtherIdentity
+        sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
+        await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
+
+
+async def _link(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=person) as tx:
+        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
+        account = await lock_own_account(tx, person, now)
         match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother

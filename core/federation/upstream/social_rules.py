@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.kernel.errors import Conflict, Forbidden, Invalid
+from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -24,6 +24,14 @@ class ProviderStateUnknown(Invalid):
 
 class LinkTicketInvalid(Invalid):
     """This link has expired or was already used. Start linking the account again."""
+
+
+class BrowserSignInNeeded(Unauthenticated):
+    """Sign in in this browser first, to show that it is yours."""
+
+
+class LinkOfAnotherBrowser(Forbidden):
+    """This link works only in the browser in which it was started. Open it there, or start again here."""
 
 
 class SignedInAsAnotherUser(Forbidden):
@@ -64,6 +72,19 @@ class ProviderSignIn:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderTarget:
+    """The session for which a browser goes to an identity provider. All are None for a sign-in, which starts one."""
+
+    user_id: UUID | None = None
+    session_id: UUID | None = None
+    browser_session_id: UUID | None = None
+    reauthenticates: bool = False  # otherwise it links an identity
+
+
+NO_TARGET: Final = ProviderTarget()
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderState:
     """The state of a browser at an identity provider, where its user signs in or links an account.
 
@@ -75,8 +96,10 @@ class ProviderState:
     provider: Provider
     org_id: UUID | None
     service_id: UUID | None  # None for the platform itself
-    user_id: UUID | None  # the user who links an account, or None for a sign-in
+    user_id: UUID | None  # the user who links an account or reauthenticates, or None for a sign-in
     session_id: UUID | None  # the session in which that user started
+    browser_session_id: UUID | None  # the browser session in which that user must return
+    reauthenticates: bool
     scopes: tuple[str, ...] | None  # configured for the service, or None for the default
     after: str  # the path where the browser continues
     created_at: datetime

@@ -13,11 +13,11 @@ from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
 import trio
-from quart import Response, g, request
+from quart import Response, current_app, g, request
 from werkzeug.datastructures import Headers
 
 from core.applications import api_keys, api_keys_rules
-from core.authentication import browser, callers, impersonation
+from core.authentication import browser, callers, impersonation, kept_forms
 from core.authentication.tokens import signing_keys
 from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.billing import provider_events_rules
@@ -26,7 +26,7 @@ from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
 from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, REAUTHENTICATION_PATH, SIGN_IN_PATH
 from core.kernel.principals import (
     GRANTABLE,
     Capability,
@@ -39,10 +39,11 @@ from core.kernel.principals import (
     ServiceAccountCaller,
 )
 from core.kernel.rate_limits import BILLING, Bucket
-from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record
+from core.kernel.sign_in_age import SignInAge, SignInNotRecent
+from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
+from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
@@ -202,7 +203,12 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
     async def run(*args: Any, **kwargs: Any) -> Any:
         if access.limited:
             await take_token(access.limits)
-        redirect = await authenticate(access)
+        try:
+            redirect = await authenticate(access)
+        except SignInNotRecent:
+            if access.security != "cookie":
+                raise
+            return await to_reauthentication()
         if redirect is not None:
             return redirect
         check_query(listed)
@@ -361,6 +367,24 @@ def to_sign_in() -> Response:
     return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
 
 
+async def to_reauthentication() -> Response:
+    """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
+
+    A form that our own page sent is kept for them.
+
+    Raises: FormTokenInvalid; the errors of `read_form`.
+    """
+    if request.method in SAFE_METHODS:
+        query = request.query_string.decode("ascii", "replace")
+        target = {"next": f"{request.path}?{query}" if query else request.path}
+    else:
+        form = await read_form()
+        browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
+        label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
+        target = {"form": str(await kept_forms.keep(ports(), signed_in(), request.path, label, form))}
+    return Response(b"", 303, {"Location": f"{REAUTHENTICATION_PATH}?{urlencode(target)}", "Cache-Control": "no-store"})
+
+
 async def _as_member(access: Access) -> None:
     assert access.capability is not None, "the access of a member has a capability"
     slug = (request.view_args or {})["org_slug"]
@@ -430,8 +454,8 @@ async def _authorize_user(user: Person, access: Access) -> None:
         raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:
         raise rules.AddressNotVerified
-    rules.require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
     g.caller = user
+    rules.require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anyone)

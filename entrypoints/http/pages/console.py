@@ -16,7 +16,7 @@ from uuid import UUID
 from pydantic import ValidationError, model_validator
 from quart import Response, current_app, request
 
-from core.authentication import browser
+from core.authentication import browser, kept_forms
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
@@ -26,7 +26,7 @@ from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import acting_member, app_context, page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
-from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
+from entrypoints.http.edge.queries import PageQuery, PartQuery, Query, path_id
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
@@ -204,10 +204,14 @@ def _message(notice: str | None) -> str | None:
 async def read_console_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
-    Raises: FormTokenInvalid; the errors of `read_form`.
+    If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
+
+    Raises: FormTokenInvalid; KeptFormEnded; the errors of `read_form`.
     """
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), _impersonation())
+    if "kept_form" in form:
+        return dict(await kept_forms.take(ports(), signed_in(), path_id(form["kept_form"]), request.path))
     return form
 
 

@@ -22,7 +22,7 @@ from entrypoints.http.pages.applications import (
     search,
 )
 from entrypoints.http.pages.applications import saml as saml_configuration
-from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, sign_in
+from entrypoints.http.pages.authentication import email_sign_in, owner_recovery, reauthentication, sign_in
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
@@ -35,6 +35,7 @@ PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitation_links, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),
     (email_sign_in, "Pages: sign in with a code or a link in an email."),
+    (reauthentication, "Pages: confirm that it's you."),
     (sign_up, "Pages: sign up, and get another verification link."),
     (email_links, "Pages: the links in emails about accounts."),
     (owner_recovery, "Pages: the link that the operator creates for a platform owner."),

@@ -91,7 +91,7 @@ async def test_a_member_can_do_what_their_role_allows(
         email_verified=True,
         session_id=signed_in.session_id,
         address=PEER,
-        sign_in=SignInFacts(ports.clock.now(), is_complete=True, needs_second_factor=False),
+        sign_in=SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False),
         acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
     )
 

@@ -10,7 +10,7 @@ from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import LinkTicket, ProviderToken
+from core.authentication.identities_rules import ProviderTicket, ProviderToken
 from core.kernel.providers import Provider
 from core.kernel.values import digest
 from ports.crypto import SealBroken
@@ -129,32 +129,31 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
             await token(storage, user)
 
 
-async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool) -> None:
     user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    shop = await add_service(pool, acme)
     live_session = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
     ended_session = (await begin(storage, user, "ended")).id
     await within(storage, lambda tx: tx.sessions.end(ended_session, NOW))
     expired_session = (await begin(storage, user, "lapsed", expires_at=NOW)).id
-    valid_ticket = LinkTicket(digest("a ticket"), user, live_session, None, FIRST, NOW, NOW + HOUR)
-    of_shop = LinkTicket(digest("another"), user, live_session, shop, OTHER, NOW, NOW + DAY)
+    valid_ticket = ProviderTicket(digest("a ticket"), user, live_session, None, FIRST, NOW, NOW + HOUR)
+    again = ProviderTicket(digest("another"), user, live_session, live_session, OTHER, NOW, NOW + DAY, "/app/account")
 
-    async def keep(ticket: LinkTicket) -> bool:
+    async def keep(ticket: ProviderTicket) -> bool:
         return await within(storage, lambda tx: tx.identities.add_ticket(ticket))
 
     for session, target in ((ended_session, user), (expired_session, user), (uuid4(), user), (live_session, eve)):
         assert await keep(replace(valid_ticket, session_id=session, user_id=target)) is False
-    assert [await keep(ticket) for ticket in (valid_ticket, of_shop)] == [True, True]
-    columns = "token_hash, user_id, session_id, service_id, provider, created_at, expires_at"
+    assert [await keep(ticket) for ticket in (valid_ticket, again)] == [True, True]
+    columns = "token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after"
     rows = await run_sql(pool, f"select {columns} from link_tickets order by expires_at")  # noqa: S608
-    assert rows == [astuple(valid_ticket), astuple(of_shop)]
+    assert rows == [astuple(valid_ticket), astuple(again)]
 
 
-async def test_tickets_are_deleted_with_their_session_and_service(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    user, shop = (await add(storage, account())).id, await add_service(pool, acme)
-    for table in ("sessions", "services", "users"):
+async def test_tickets_are_deleted_with_their_session(storage: Postgres, pool: Pool) -> None:
+    user = (await add(storage, account())).id
+    for table in ("sessions", "users"):
         session = (await begin(storage, user, table)).id
-        ticket = LinkTicket(digest(table), user, session, shop if table == "services" else None, FIRST, NOW, NOW + HOUR)
+        ticket = ProviderTicket(digest(table), user, session, None, FIRST, NOW, NOW + HOUR)
         await within(storage, lambda tx, ticket=ticket: tx.identities.add_ticket(ticket))  # type: ignore[misc]
         await run_sql(pool, f"delete from {table}")  # noqa: S608
         assert await run_sql(pool, "select count(*) from link_tickets") == [(0,)], table

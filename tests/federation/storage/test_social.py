@@ -23,6 +23,8 @@ async def test_a_link_needs_a_session_that_has_not_expired(storage: Postgres, ex
         service_id=None,
         user_id=user.id,
         session_id=session.id,
+        browser_session_id=None,
+        reauthenticates=False,
         scopes=None,
         after="/app/account/identities",
         created_at=NOW,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from quart_trio import QuartTrio
@@ -31,6 +32,9 @@ WITHOUT_RECENT_SIGN_IN = {
     "DELETE /api/user/consents/<service_id>": "only ends access of an application",
     "POST /api/invitations/accept": "callers without a session can do the same with the token of the invitation",
     "POST /api/invitations/decline": "callers without a session can do the same with the token of the invitation",
+    "POST /api/auth/reauthenticate": "renews the sign-in itself",
+    "POST /api/auth/reauthenticate/email": "renews the sign-in itself",
+    "POST /api/auth/reauthenticate/<provider>": "renews the sign-in itself",
     "POST /auth/device/verify": "single sign-on: the session signs the user in to applications",
 }
 
@@ -95,7 +99,7 @@ async def test_an_old_session_does_nothing_that_outlives_it(piece: int, app: Qua
 
 
 # Routes of which only a part outlives the session: the request, whether it needs a sign-in, and its maximum age.
-PARTS = {
+PARTS: dict[tuple[str, str], list[tuple[dict[str, Any], str | None]]] = {
     ("member", "PATCH /api/user"): [
         ({"name": "Ada Lovelace"}, None),
         ({"email": "thief@example.com"}, "600"),

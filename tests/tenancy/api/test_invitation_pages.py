@@ -40,7 +40,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
         await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=Role.OWNER, created_at=now, confirmed_at=now))
     context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER)
     session = await sign_in(ports, grace)
-    facts = SignInFacts(now, is_complete=True, needs_second_factor=False)
+    facts = SignInFacts(now, is_proof=True, used_second_factor=False, needs_second_factor=False)
     return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context, sign_in=facts)
 
 

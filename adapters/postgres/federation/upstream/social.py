@@ -8,7 +8,10 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.federation.upstream.social_rules import ProviderState
 from core.kernel.providers import Provider
 
-COLUMNS: Final = "state_hash, browser_hash, provider, org_id, service_id, user_id, session_id, scopes, after, created_at, expires_at"
+COLUMNS: Final = (
+    "state_hash, browser_hash, provider, org_id, service_id, user_id, session_id, browser_session_id, reauthenticates, scopes, after, "
+    "created_at, expires_at"
+)
 
 
 def to_provider_state(row: Row) -> ProviderState:
@@ -20,10 +23,12 @@ def to_provider_state(row: Row) -> ProviderState:
         service_id=row[4],
         user_id=row[5],
         session_id=row[6],
-        scopes=None if row[7] is None else tuple(row[7]),
-        after=row[8],
-        created_at=row[9],
-        expires_at=row[10],
+        browser_session_id=row[7],
+        reauthenticates=row[8],
+        scopes=None if row[9] is None else tuple(row[9]),
+        after=row[10],
+        created_at=row[11],
+        expires_at=row[12],
     )
 
 
@@ -33,13 +38,13 @@ class ProviderStates(Repository):
     async def add(self, pending: ProviderState) -> bool:
         # Lock the service, or the session of the user who links an account, with `for key share`:
         # neither may be deleted before this row, which refers to it, is committed.
-        # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because `social.link` checks all
+        # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because `social.complete_for_session` checks all
         # conditions of a live session.
         return await self._exists(
             f"""
             insert into provider_states ({COLUMNS})
             select %(state_hash)s, %(browser_hash)s, %(provider)s, %(org_id)s, %(service_id)s, %(user_id)s, %(session_id)s,
-                   %(scopes)s::text[], %(after)s, %(created_at)s, %(expires_at)s
+                   %(browser_session_id)s, %(reauthenticates)s, %(scopes)s::text[], %(after)s, %(created_at)s, %(expires_at)s
             where (%(service_id)s::uuid is null
                    or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share))
               and (%(session_id)s::uuid is null
@@ -53,6 +58,8 @@ class ProviderStates(Repository):
             service_id=pending.service_id,
             user_id=pending.user_id,
             session_id=pending.session_id,
+            browser_session_id=pending.browser_session_id,
+            reauthenticates=pending.reauthenticates,
             scopes=None if pending.scopes is None else list(pending.scopes),
             after=pending.after,
             created_at=pending.created_at,

@@ -11,17 +11,17 @@ from werkzeug.routing import BaseConverter
 from core.federation import provider_callback
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignInStep
+from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignedInAgain, SignInStep
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import ProviderAnswer, ProviderSignIn
+from core.federation.upstream.social_rules import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.kernel.page_paths import IDENTITIES_PATH
 from core.kernel.providers import Provider
+from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, page_response, ports, request_record
+from entrypoints.http.edge.access import anyone, to_reauthentication, to_sign_in
+from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 
@@ -46,8 +46,8 @@ class ProviderConverter(BaseConverter):
 @refuses(400, 403, 404)
 @describes_page(
     {
-        200: "A page that asks the user to confirm the link. Browsers without a session get it.",
         302: "Redirect to the identity provider.",
+        303: "Redirect to a sign-in in this browser, which a link that was started over the API needs.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -63,16 +63,12 @@ async def start(provider: str) -> Response:
     browser, arguments = cookies.device_cookie() or cookies.new_device_id(), joined_query()
     if ticket := arguments.get("link"):
         user = await visitor()
-        user_id = None if user is None else user.user_id
-        url, email = await social.begin_link(ports(), caller(), provider, browser, app_context().base_url, ticket, user_id)
-        # Ask the user first: an attacker may have sent the browser here, with a ticket for the
-        # attacker's own account.
-        if user is None:
-            response = page_response(
-                render("authentication/link.html", provider=ports().policy.provider_names[Provider(provider)], email=email, url=url)
-            )
-            cookies.keep_device_cookie(response, browser)
-            return response
+        try:
+            url = await social.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user)
+        except BrowserSignInNeeded:
+            return to_sign_in()
+        except SignInNotRecent:
+            return await to_reauthentication()
     else:
         sign_in = ProviderSignIn(
             request=AuthorizationRequest.from_fields(arguments),
@@ -92,7 +88,6 @@ async def start(provider: str) -> Response:
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
-        200: "A page that confirms that the account is linked.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to the page for the second factor, or to the linked accounts.",
     },
@@ -123,9 +118,9 @@ async def callback(provider: str) -> Response:
             return to_application(answer, 302)
         case SignInStep(outcome, next_path):
             return sign_in_response(outcome, next_path)
-        case IdentityLinked(linked_provider, has_session):
-            if not has_session:
-                return page_response(render("authentication/linked.html", provider=ports().policy.provider_names[linked_provider]))
+        case SignedInAgain(next_path):
+            return redirect(next_path)
+        case IdentityLinked():
             response = redirect(IDENTITIES_PATH)
             cookies.set_notice_cookie(response, "account-linked")
             return response

@@ -1,15 +1,13 @@
 """Clients and pages that link accounts."""
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
-from html import unescape
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from quart_trio import QuartTrio
 
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import FakeBrowser
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import EMAIL, Answer, Api
 
 PAGE = "/app/account/identities"
@@ -43,18 +41,15 @@ class ApiClient:
 
 
 async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
-    """Open the path of a ticket and visit the provider. Return the path of the callback."""
+    """Open the path of a ticket, sign in for it if asked, and visit the provider. Return the path of the callback."""
     page = await provider_sign_in.browser.open(path)
-    address = page.headers["Location"] if page.status == 302 else link_target(page)  # a signed-in user is redirected immediately
-    return provider_sign_in.provider.visit(address).removeprefix("http://gatehouse.test")
-
-
-def link_target(page: Answer) -> str:
-    """Return the URL of the button on the page that asks whether to link."""
-    assert page.status == 200, page.text
-    assert EMAIL in page.text
-    [address] = re.findall(r'<a class="button" href="([^"]*)"', page.text)
-    return unescape(address)
+    if page.status == 303:
+        sign_in = leads_to(page)
+        assert parse_qs(urlsplit(sign_in).query) == {"next": [path]}
+        assert leads_to(await provider_sign_in.browser.sign_in(EMAIL, after=path)) == path
+        page = await provider_sign_in.browser.open(path)
+    assert page.status == 302, page.text
+    return provider_sign_in.provider.visit(page.headers["Location"]).removeprefix("http://gatehouse.test")
 
 
 SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "desk"}

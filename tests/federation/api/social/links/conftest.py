@@ -37,7 +37,8 @@ async def linked_client(
     await add_service(provider_sign_in.pool, acme.org)
     await add_service(provider_sign_in.pool, other_tenant.org, "desk")
     provider_sign_in.provider.person = Person(email="x@codehost.example")
-    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 200
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 303
+    await provider_sign_in.browser.submit("/app/sign-out")
     for service in (SHOP, DESK):
         await other_browser(provider_sign_in, app).sign_in(**service)
     return api_client

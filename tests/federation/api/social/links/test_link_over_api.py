@@ -12,10 +12,10 @@ from ports import Ports
 from tests.fakes.http_server import TRAP
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import Person
-from tests.federation.api.social.links.clients import ApiClient, open_ticket
+from tests.federation.api.social.links.clients import PAGE, ApiClient, open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
-from tests.support.builders import EMAIL, add_account, run_concurrently, run_sql
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.builders import EMAIL, Api, add_account, run_concurrently, run_sql, sign_in
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -32,9 +32,7 @@ async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
     await acme.join("ada", user)
     await run_sql(provider_sign_in.pool, "update memberships set confirmed_at = now()")
     answer = await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))
-    assert answer.status == 200
-    assert "Account linked" in answer.text
-    assert await provider_sign_in.user_id() is None, "linking signs no user in"
+    assert leads_to(answer) == PAGE
     assert await api_client.list_subjects() == ["4711"]
     assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
     assert await security_events(provider_sign_in.pool) == [("security.identity.linked", user.id, {"provider": provider_sign_in.name})]
@@ -42,13 +40,13 @@ async def test_an_api_client_starts_a_link_and_a_browser_finishes_it(
     assert await provider_sign_in.user_id() == user.id
 
 
-async def test_a_ticket_works_once_and_expires_after_a_minute(
+async def test_a_ticket_works_once_and_as_long_as_the_sign_in_is_fresh(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, clock: FakeClock
 ) -> None:
     first, second = await api_client.start_link(), await api_client.start_link()
     await open_ticket(provider_sign_in, first)
     assert (await provider_sign_in.browser.open(first)).status == 400
-    clock.advance(timedelta(seconds=60))
+    clock.advance(timedelta(minutes=10))
     assert (await provider_sign_in.browser.open(second)).status == 400
 
 
@@ -70,43 +68,58 @@ async def test_a_link_finishes_only_in_the_browser_that_opened_it(
 ) -> None:
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     other = FakeBrowser(app)
+    await other.sign_in(EMAIL)
     await other.open(f"/auth/{provider_sign_in.name}")
     assert (await other.open(callback)).status == 400
     assert await provider_sign_in.identities() == []
 
 
-async def test_a_signed_in_user_cannot_use_another_users_ticket(
-    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports
+async def test_a_browser_without_a_session_must_sign_in_as_the_user(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports, clock: FakeClock, app: QuartTrio
 ) -> None:
-    """An attacker could send the URL to a signed-in user."""
+    """A thief of the token opens the URL in a browser of their own."""
     await add_account(ports, "eve@example.com")
+    path = await api_client.start_link()
+    assert leads_to(await provider_sign_in.browser.open(path)).startswith(f"{SIGN_IN}?next=%2Fauth%2F{provider_sign_in.name}%3Flink%3D")
     assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
-    answer = await provider_sign_in.browser.open(await api_client.start_link())
-    assert answer.status == 403
-    assert "Another user is signed in" in answer.text
-    await provider_sign_in.browser.submit("/app/sign-out")
-    callback = await open_ticket(provider_sign_in, await api_client.start_link())
-    assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
-    assert (await provider_sign_in.browser.open(callback)).status == 403
+    answer = await provider_sign_in.browser.open(path)
+    assert (answer.status, "Another user is signed in" in answer.text) == (403, True)
+    assert (await run_sql(provider_sign_in.pool, "select count(*) from provider_states"))[0] == (0,)
     assert await provider_sign_in.identities() == []
+    owner = ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
+    assert leads_to(await owner.browser.open(await open_ticket(owner, path))) == PAGE, "the thief did not use the ticket up"
 
 
-async def test_a_browser_without_a_session_is_asked_before_linking(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
-    """The provider may redirect without asking, so our page must ask."""
-    answer = await provider_sign_in.browser.open(await api_client.start_link())
-    assert "Location" not in answer.headers
-    assert "Refresh" not in answer.headers
-    assert f"<strong>{EMAIL}</strong>" in answer.text
-    assert answer.headers["Cache-Control"] == "no-store"
-    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
-
-
-async def test_a_signed_in_user_is_redirected_immediately(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
+async def test_an_old_browser_session_of_the_user_must_sign_in_again(
+    provider_sign_in: ProviderSignIn, ports: Ports, api: Api, user: Account, clock: FakeClock
+) -> None:
     await provider_sign_in.browser.sign_in(EMAIL)
-    answer = await provider_sign_in.browser.open(await api_client.start_link())
-    assert answer.status == 302
-    await provider_sign_in.browser.open(provider_sign_in.provider.visit(answer.headers["Location"]).removeprefix("http://gatehouse.test"))
-    assert await api_client.list_subjects() == ["4711"]
+    clock.advance(timedelta(minutes=10, seconds=1))
+    path = await ApiClient(api, (await sign_in(ports, user)).access_token, provider_sign_in.name).start_link()
+    assert leads_to(await provider_sign_in.browser.open(path)).startswith(f"/app/reauthenticate?next=%2Fauth%2F{provider_sign_in.name}")
+
+
+async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(
+    provider_sign_in: ProviderSignIn, api: Api, ports: Ports, user: Account, pool: Pool, app: QuartTrio
+) -> None:
+    """The browser session itself, and a session of the frontend that was authorized in it."""
+    await provider_sign_in.browser.sign_in(EMAIL)
+    [(browser_session,)] = await run_sql(pool, "select id from sessions")
+    token = await sign_in(ports, user)
+    await run_sql(pool, "update sessions set browser_session_id = %s where id = %s", browser_session, token.session_id)
+    path = await ApiClient(api, token.access_token, provider_sign_in.name).start_link()
+    other = FakeBrowser(app)
+    for email in (None, EMAIL):
+        if email is not None:
+            await other.sign_in(email)
+        answer = await other.open(path)
+        assert (answer.status, "only in the browser in which it was started" in answer.text) == (403, True)
+    assert (await run_sql(pool, "select count(*) from provider_states"))[0] == (0,)
+    callback = await open_ticket(provider_sign_in, path)
+    await provider_sign_in.browser.submit("/app/sign-out")
+    await provider_sign_in.browser.sign_in(EMAIL)
+    assert (await provider_sign_in.browser.open(callback)).status == 403, "another session of the same browser"
+    assert await provider_sign_in.identities() == []
 
 
 async def test_an_identity_of_another_user_is_not_linked(
@@ -123,7 +136,7 @@ async def test_an_identity_of_another_user_is_not_linked(
 
 async def test_a_second_identity_at_a_provider_is_not_linked(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
     first, second = await api_client.start_link(), await api_client.start_link()
-    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, first))).status == 200
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, first))).status == 303
     provider_sign_in.provider.person = Person(subject="4712")
     assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, second))).status == 400
     assert await api_client.list_subjects() == ["4711"]
@@ -134,14 +147,15 @@ async def test_an_identity_at_a_service_can_also_be_linked_to_the_account(
 ) -> None:
     shop = await add_service(provider_sign_in.pool, acme.org)
     await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
-    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 200
+    assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 303
     assert {row[1] for row in await provider_sign_in.identities()} == {None, shop}
 
 
 async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
     path = await api_client.start_link()
+    await provider_sign_in.browser.sign_in(EMAIL)
     answers = await run_concurrently(20, lambda _: provider_sign_in.browser.open(path))
-    assert sorted(answer.status for answer in answers) == [200] + [400] * 19
+    assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 
 async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:

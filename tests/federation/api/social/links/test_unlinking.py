@@ -121,6 +121,7 @@ async def test_identities_are_exported_without_tokens_and_anonymized(
     assert [identity["provider_user_id"] for identity in exported.json["oauth_identities"]] == ["4711"]
     assert "access-" not in exported.text
     await run_sql(provider_sign_in.pool, "update identities set provider = 'websuite'")
+    await run_sql(provider_sign_in.pool, "update sessions set fresh = true")
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
     assert (await api_client.api.delete(f"/api/privacy/forget/{user.id}", token=steward)).status == 200

@@ -1,0 +1,63 @@
+"""Storage of forms that wait for a reauthentication. Their fields are sealed."""
+
+import json
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Row, SealingRepository
+from core.authentication.kept_forms_rules import KeptForm
+from ports.crypto import SecretContext
+
+COLUMNS: Final = "id, session_id, path, label, fields, created_at, expires_at"
+
+
+def secret_context(form_id: UUID) -> SecretContext:
+    return SecretContext("kept_forms", str(form_id), "fields")
+
+
+class KeptForms(SealingRepository):
+    """Implements `ports.storage.authentication.KeptForms`."""
+
+    def _to_kept_form(self, row: Row) -> KeptForm:
+        fields = json.loads(self._vault.open(row[4], secret_context(row[0])))
+        return KeptForm(row[0], row[1], row[2], row[3], fields, row[5], row[6])
+
+    async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
+        return await self._one(
+            self._to_kept_form,
+            f"select {COLUMNS} from kept_forms where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s",
+            id=form_id,
+            session_id=session_id,
+            now=now,
+        )
+
+    async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
+        return await self._one(
+            self._to_kept_form,
+            f"""
+            delete from kept_forms
+            where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {COLUMNS}""",
+            id=form_id,
+            session_id=session_id,
+            path=path,
+            now=now,
+        )
+
+    async def add(self, form: KeptForm, limit: int) -> None:
+        await self._run(
+            """
+            with older as (
+                select id from kept_forms where session_id = %(session_id)s order by created_at desc, id desc offset %(limit)s - 1),
+            removed as (delete from kept_forms f using older where f.id = older.id)
+            insert into kept_forms (id, session_id, path, label, fields, created_at, expires_at)
+            values (%(id)s, %(session_id)s, %(path)s, %(label)s, %(fields)s, %(created_at)s, %(expires_at)s)""",
+            id=form.id,
+            session_id=form.session_id,
+            path=form.path,
+            label=form.label,
+            fields=self._vault.seal(json.dumps(dict(form.fields)).encode("utf-8", "surrogatepass"), secret_context(form.id)),
+            created_at=form.created_at,
+            expires_at=form.expires_at,
+            limit=limit,
+        )

@@ -1,0 +1,72 @@
+"""Storage of reauthentications that are not complete yet."""
+
+from datetime import datetime
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository
+from core.authentication.reauthentication_rules import EmailedCode, PendingReauthentication
+from core.kernel.providers import Provider
+
+
+class Reauthentications(Repository):
+    """Implements `ports.storage.authentication.Reauthentications` and `ReauthenticationCodeAttempts`."""
+
+    async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
+        await self._run(
+            """
+            insert into reauthentications (session_id, address_hash, code_salt, code_hash, code_expires_at)
+            values (%(session_id)s, %(address_hash)s, %(salt)s, %(code_hash)s, %(expires_at)s)
+            on conflict (session_id) do update set
+                address_hash = excluded.address_hash, code_salt = excluded.code_salt, code_hash = excluded.code_hash,
+                code_expires_at = excluded.code_expires_at, failures = 0""",
+            session_id=session_id,
+            address_hash=code.address_hash,
+            salt=code.salt,
+            code_hash=code.code_hash,
+            expires_at=code.expires_at,
+        )
+
+    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
+        await self._run(
+            """
+            insert into reauthentications (session_id, provider, provider_at) values (%(session_id)s, %(provider)s, %(now)s)
+            on conflict (session_id) do update set provider = excluded.provider, provider_at = excluded.provider_at""",
+            session_id=session_id,
+            provider=provider,
+            now=now,
+        )
+
+    async def load(self, session_id: UUID) -> PendingReauthentication | None:
+        return await self._one(
+            lambda row: PendingReauthentication(Provider(row[0]), row[1]),
+            "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null",
+            session_id=session_id,
+        )
+
+    async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
+        return await self._one(
+            lambda row: EmailedCode(*row),
+            """
+            update reauthentications set failures = failures + 1
+            where session_id = %(session_id)s and failures < %(tries)s and code_expires_at > %(now)s
+            returning address_hash, code_salt, code_hash, code_expires_at""",
+            session_id=session_id,
+            tries=tries,
+            now=now,
+        )
+
+    async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
+        return (
+            await self._run(
+                """
+                update reauthentications set code_expires_at = %(now)s
+                where session_id = %(session_id)s and code_hash = %(code_hash)s and code_expires_at > %(now)s""",
+                session_id=session_id,
+                code_hash=code_hash,
+                now=now,
+            )
+            == 1
+        )
+
+    async def remove(self, session_id: UUID) -> None:
+        await self._run("delete from reauthentications where session_id = %(session_id)s", session_id=session_id)

@@ -1,0 +1,240 @@
+"""Reauthentication: the user of a session proves again that they are here (security A-12).
+
+An open session is no proof for what outlives it. The user proves it with a password, a code that was
+emailed to them, or a sign-in at a linked identity provider, and with the second factor if the account
+has one. The session stays the same, and its last sign-in becomes this one.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.accounts import attempt_limits, mfa, mfa_rules
+from core.accounts.accounts_rules import check_password_length
+from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.mfa_rules import CodeWrong
+from core.accounts.own_account import lock_own_account
+from core.authentication import email_sign_in_rules, events, login
+from core.authentication.email_sign_in_rules import EMAIL
+from core.authentication.identities_rules import ProviderTicket
+from core.authentication.login_failures import LoginFailure
+from core.authentication.login_rules import PASSWORD
+from core.authentication.oauth_credentials import platform_providers
+from core.authentication.oauth_credentials_rules import parse_provider
+from core.authentication.reauthentication_rules import (
+    CODE_TTL,
+    MAX_CODE_ATTEMPTS,
+    EmailedCode,
+    EmailedCodeWrong,
+    NoVerifiedAddress,
+    PasswordWrong,
+    ProofMissing,
+    ProviderNotLinked,
+    Reauthentication,
+    ReauthenticationOptions,
+    SecondFactorMissing,
+    attempt_subject,
+)
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.principals import AccountGone
+from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.mfa_rules import VerifiedCode
+    from core.authentication.reauthentication_rules import ReauthenticationProof
+    from core.kernel.principals import Person
+    from core.kernel.sign_in_age import SignInFacts
+    from ports import Ports
+    from ports.storage import Reading, Transaction
+
+
+async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
+    """Return the ways in which the caller can prove that they are here. Raises: AccountGone."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+        providers = await _providers(ports, read, caller, account)
+        pending = await read.reauthentications.load(caller.session_id)
+    is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
+    has_provider = pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    return ReauthenticationOptions(
+        needs_first_factor=not (is_recent or has_provider),
+        password=account.password_hash is not None,
+        email_code=account.email_verified_at is not None,
+        providers=providers,
+        needs_second_factor=account.mfa_enabled_at is not None,
+    )
+
+
+async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[Provider, ...]:
+    """Return the linked identity providers that can prove that the caller is here.
+
+    A provider that cannot ask its user again proves little, so it counts only for an account without a
+    password. The way there and back needs the browser of the session.
+    """
+    if await read.sessions.browser_of(caller.session_id, account.id) is None:
+        return ()
+    linked = {identity.provider for identity in await read.identities.list_of_user(account.id, None)} & platform_providers(ports)
+    return tuple(
+        provider for provider in Provider if provider in linked and (provider in SUPPORTS_REAUTHENTICATION or account.password_hash is None)
+    )
+
+
+async def send_email_code(ports: Ports, caller: Person) -> None:
+    """Email a code to the caller's verified address. It works once, in this session only, and replaces an earlier one.
+
+    Raises: NoVerifiedAddress; the errors of `lock_own_account`; Limited if too many hashes are queued.
+    """
+    now, code, salt = ports.clock.now(), email_sign_in_rules.new_code(), ports.passwords.new_salt()
+    code_hash = await ports.passwords.derive(code, salt)
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        if account.email_verified_at is None:
+            raise NoVerifiedAddress
+        await tx.reauthentications.save_code(caller.session_id, EmailedCode(digest(account.email), salt, code_hash, now + CODE_TTL))
+        await tx.email_queue.add(new_email(EmailKind.REAUTHENTICATION, account.email, now, token=code))
+
+
+async def start_at_provider(ports: Ports, caller: Person, provider_name: str, after: str) -> str:
+    """Return a ticket with which the caller's browser signs in at this identity provider again, and continues at `after`.
+
+    Raises: ProviderUnknown, ProviderNotLinked, AccountGone, SessionEnded.
+    """
+    provider, now, secret = parse_provider(provider_name), ports.clock.now(), new_secret()
+    async with ports.storage.transaction(by=caller) as tx:
+        account = await lock_own_account(tx, caller, now)
+        if provider not in await _providers(ports, tx, caller, account):
+            raise ProviderNotLinked
+        ticket = ProviderTicket(
+            token_hash=digest(secret),
+            user_id=account.id,
+            session_id=caller.session_id,
+            browser_session_id=await tx.sessions.browser_of(caller.session_id, account.id),
+            provider=provider,
+            after=after,
+            created_at=now,
+            expires_at=now + ports.policy.fresh_sign_in_ttl,
+        )
+        if not await tx.identities.add_ticket(ticket):
+            raise SessionEnded
+    return secret
+
+
+async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, sign_in: Reauthentication, provider: Provider) -> None:
+    """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
+    if account.mfa_enabled_at is None:
+        await tx.sessions.reauthenticate(session_id, account.id, sign_in)
+        tx.record(events.reauthenticated(account.id, provider.value))
+    else:
+        await tx.reauthentications.save_provider(session_id, provider, sign_in.at)
+
+
+async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> SignInFacts:
+    """Verify all factors of the caller's account, and return the new last sign-in of the session.
+
+    A first factor that was verified in this session a few minutes ago is not needed again. A right
+    factor changes nothing while another one is missing or wrong.
+
+    Raises: ProofMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed attempts;
+    SecondFactorMissing, CodeMalformed, TooManyAttempts; the errors of `lock_own_account`; Limited if too
+    many hashes are queued.
+    """
+    now = ports.clock.now()
+    if proof.code is not None:
+        mfa_rules.check_format(proof.code)
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
+    first = await _verify_first_factor(ports, caller, account, proof, now)
+    code = await _verify_second_factor(ports, caller, account, proof.code)
+    async with ports.storage.transaction(by=caller) as tx:
+        locked = await lock_own_account(tx, caller, now)
+        # A reset, a change of the address or a new second factor can have committed since.
+        if (locked.password_hash, locked.email, locked.mfa_enabled_at) != (account.password_hash, account.email, account.mfa_enabled_at):
+            raise SessionEnded
+        if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
+            raise EmailedCodeWrong
+        if code is not None:
+            await mfa.use_code(tx, caller, account, code, now)
+        await tx.reauthentications.remove(caller.session_id)
+        await tx.sessions.reauthenticate(caller.session_id, account.id, Reauthentication(first.method, first.at, code is not None))
+        tx.record(events.reauthenticated(account.id, first.method))
+        context = await tx.sessions.load_session_context(caller.session_id, account.id, None, now) or refuse(SessionEnded)
+    return context.sign_in or refuse(SessionEnded)
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstFactor:
+    """A verified first factor. Without a method, it is the one of the session's last sign-in. `at` is UTC."""
+
+    method: str | None
+    at: datetime
+    code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
+
+
+async def _verify_first_factor(ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime) -> _FirstFactor:
+    if proof.password is not None:
+        await _verify_password(ports, caller, account, proof.password)
+        return _FirstFactor(PASSWORD, now)
+    if proof.email_code is not None:
+        return _FirstFactor(EMAIL, now, await _verify_emailed_code(ports, caller, account, proof.email_code, now))
+    limit = ports.policy.fresh_sign_in_ttl
+    if proof.code is not None and account.mfa_enabled_at is not None:
+        if caller.sign_in is not None and caller.sign_in.is_younger_than(limit, now):
+            return _FirstFactor(None, caller.sign_in.at)
+        async with ports.storage.reading() as read:
+            pending = await read.reauthentications.load(caller.session_id)
+        if pending is not None and now - pending.at <= limit:
+            return _FirstFactor(pending.provider.value, pending.at)
+    raise ProofMissing
+
+
+async def _verify_password(ports: Ports, caller: Person, account: Account, password: str) -> None:
+    """Raises: PasswordWrong, TooManyAttempts; Limited if too many hashes are queued."""
+    check_password_length(password)
+    subject = attempt_subject(caller.session_id)
+    await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
+    if not await ports.passwords.verify(account.password_hash, password) or account.password_hash is None:
+        await login.record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, account.id)
+        raise PasswordWrong
+    await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
+
+
+async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, text: str, now: datetime) -> bytes:
+    """Return the hash of the right code. Raises: EmailCodeMalformed, EmailedCodeWrong; Limited if too many hashes are queued."""
+    code = email_sign_in_rules.normalize_code(text)
+    async with ports.storage.autocommit() as statements:
+        emailed = await statements.reauthentications.count_code_attempt(caller.session_id, MAX_CODE_ATTEMPTS, now)
+    if emailed is not None and emailed.address_hash == digest(account.email):  # the address has not changed since
+        code_hash = await ports.passwords.derive(code, emailed.salt)
+        if hmac.compare_digest(code_hash, emailed.code_hash):
+            return code_hash
+    await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, account.id)
+    raise EmailedCodeWrong
+
+
+async def _verify_second_factor(ports: Ports, caller: Person, account: Account, code: str | None) -> VerifiedCode | None:
+    """Return the verified code, or None if the account has no second factor. The code is not used up yet.
+
+    Raises: SecondFactorMissing, CodeWrong, TooManyAttempts; Limited if too many hashes are queued.
+    """
+    if account.mfa_enabled_at is None:
+        return None
+    if code is None:
+        raise SecondFactorMissing
+    await attempt_limits.count_attempt(ports, SecretKind.MFA, mfa_rules.attempt_subject(account.id))
+    async with ports.storage.reading() as read:
+        enrollment = await read.mfa.enrollment(account.id)
+    try:
+        return await mfa.check_code(ports, account.id, enrollment, code)
+    except CodeWrong:
+        await mfa.log_failed_code(ports, caller, account.id)
+        await login.record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
+        raise

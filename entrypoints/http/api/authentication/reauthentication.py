@@ -1,0 +1,119 @@
+"""Reauthentication over the API: the user of a session proves that they are there."""
+
+from urllib.parse import urlencode
+
+from pydantic import Field
+from quart import Blueprint
+
+from core.authentication import reauthentication
+from core.authentication.reauthentication_rules import ReauthenticationProof
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
+from core.kernel.sign_in_age import SignInAge, SignInFacts
+from entrypoints.http.api.authentication.identities import LinkStartResponse
+from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
+from entrypoints.http.edge.context import app_context, ports, signed_in
+from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.responses import returns
+
+routes = Blueprint("reauthentication", __name__)
+
+PATH = "/api/auth/reauthenticate"
+
+
+class ReauthenticationOptionsResponse(ResponseModel):
+    """The ways in which you can confirm that it's you."""
+
+    needs_first_factor: bool = Field(description="Whether one of the methods is needed. A sign-in of the last minutes is not repeated.")
+    methods: list[str] = Field(
+        description="`password`, `email` for a code in an email, and linked identity providers.", examples=[["password", "email"]]
+    )
+    needs_second_factor: bool = Field(description="Whether a code of your authenticator app or a backup code is needed too.")
+    authenticated_at: Timestamp = Field(description="The time of the last sign-in in this session.")
+
+
+@routes.get(PATH)
+@person_anywhere(needs_person=True)
+@returns(ReauthenticationOptionsResponse)
+async def get_options() -> ReauthenticationOptionsResponse:
+    """Return how you can confirm that it's you in this session."""
+    user = signed_in()
+    options = await reauthentication.load_options(ports(), user)
+    ways = (("password", options.password), ("email", options.email_code))
+    assert user.sign_in is not None, "the session of a user begins with a sign-in"
+    return ReauthenticationOptionsResponse(
+        needs_first_factor=options.needs_first_factor,
+        methods=[name for name, is_offered in ways if is_offered] + [provider.value for provider in options.providers],
+        needs_second_factor=options.needs_second_factor,
+        authenticated_at=user.sign_in.at,
+    )
+
+
+class ReauthenticationRequest(RequestModel):
+    """The factors of your account. One of `password` and `email_code` is the first factor."""
+
+    password: PasswordText | None = Field(default=None, description="Your password.")
+    email_code: Text | None = Field(
+        default=None, description="The code that `POST /api/auth/reauthenticate/email` has sent.", examples=["271828"]
+    )
+    code: Text | None = Field(default=None, description="A code of your authenticator app, or a backup code.", examples=["314159"])
+
+
+class ReauthenticationResponse(ResponseModel):
+    """The new last sign-in of the session."""
+
+    authenticated_at: Timestamp = Field(description="The time of this sign-in.")
+    fresh_until: Timestamp = Field(description="Until then, it is enough for requests that need a fresh sign-in.")
+    recent_until: Timestamp = Field(description="Until then, it is enough for requests that need a recent sign-in.")
+
+
+def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
+    policy = ports().policy
+    return ReauthenticationResponse(
+        authenticated_at=sign_in.at,
+        fresh_until=sign_in.at + policy.fresh_sign_in_ttl,
+        recent_until=sign_in.at + policy.recent_sign_in_ttl,
+    )
+
+
+@routes.post(PATH)
+@person_anywhere(limit=(LOGIN, MFA_VERIFICATION), outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@refuses(400)
+@validate_request(ReauthenticationRequest)
+@returns(ReauthenticationResponse)
+async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
+    """Confirm that it's you, with all factors of your account.
+
+    Do this after a 401 with `insufficient_user_authentication` (RFC 9470), and repeat that request. Your
+    session and its tokens stay. A wrong password or code counts as a failed attempt.
+    """
+    proof = ReauthenticationProof(password=data.password, email_code=data.email_code, code=data.code)
+    return _to_response(await reauthentication.reauthenticate(ports(), signed_in(), proof))
+
+
+@routes.post(f"{PATH}/email")
+@person_anywhere(limit=EMAIL_SIGN_IN, outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@refuses(400)
+@returns(Message)
+async def send_code() -> Message:
+    """Send a code to your verified email address, to confirm that it's you.
+
+    The code works once, for 15 minutes, in this session. A newer one replaces it.
+    """
+    await reauthentication.send_email_code(ports(), signed_in())
+    return Message(message="An email with a code is on its way.")
+
+
+@routes.post(f"{PATH}/<provider>")
+@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@refuses(400)
+@returns(LinkStartResponse)
+async def start_at_provider(provider: str) -> LinkStartResponse:
+    """Start a sign-in at a linked identity provider, to confirm that it's you.
+
+    Open the URL in the browser in which you signed in to this session. If your account has a second
+    factor, send its code afterwards.
+    """
+    ticket = await reauthentication.start_at_provider(ports(), signed_in(), provider, ACCOUNT_PATH)
+    return LinkStartResponse(authorization_url=f"{app_context().base_url}/auth/{provider}?{urlencode({'link': ticket})}")

@@ -1,0 +1,162 @@
+"""The page on which the user of a browser session confirms that it's them (security A-12).
+
+It comes back to the page that the user opened, or shows a button that sends the form again that they sent.
+"""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from quart import Blueprint, Response, request
+
+from core.authentication import browser, kept_forms, reauthentication
+from core.authentication.kept_forms_rules import KeptForm, KeptFormEnded
+from core.authentication.reauthentication_rules import ReauthenticationProof
+from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
+from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
+from core.kernel.principals import Visitor
+from core.kernel.providers import Provider
+from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.access import sign_in_session
+from entrypoints.http.edge.context import page_response, ports, signed_in
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import path_id
+from entrypoints.http.pages import render
+from entrypoints.http.pages.authentication.sign_in import redirect, refused_page, safe_next
+
+routes = Blueprint("reauthentication_pages", __name__)
+
+TEMPLATE: Final = "authentication/reauthentication.html"
+ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent by our page."}
+
+
+def _target(fields: Any) -> dict[str, str]:
+    """Return what the page comes back to: the path of a page, or the id of a kept form."""
+    return {name: fields[name] for name in ("next", "form") if fields.get(name)}
+
+
+def _path(target: dict[str, str], **more: str) -> str:
+    return f"{REAUTHENTICATION_PATH}?{urlencode({**target, **more})}" if target or more else REAUTHENTICATION_PATH
+
+
+async def _kept_form(user: Visitor, target: dict[str, str]) -> KeptForm | None:
+    """Raises: KeptFormEnded."""
+    return await kept_forms.find(ports(), user, path_id(target["form"])) if "form" in target else None
+
+
+async def _values(target: dict[str, str], *, is_emailed: bool) -> dict[str, Any]:
+    user = signed_in()
+    options = await reauthentication.load_options(ports(), user)
+    return {
+        "form_token": browser.form_token(cookies.session_cookie() or ""),
+        "email": user.email,
+        "target": target,
+        "options": options,
+        "providers": {provider.value: ports().policy.provider_names[provider] for provider in options.providers},
+        "is_emailed": is_emailed,
+        "label": None,
+    }
+
+
+@routes.get(REAUTHENTICATION_PATH)
+@sign_in_session
+@describes_page(
+    {
+        200: "The form, or the button that sends a kept form again.",
+        303: "The sign-in is fresh. Continue at `next`.",
+        400: "The kept form has expired.",
+    },
+    optional={
+        "next": "The path on this server to continue at.",
+        "form": "The id of a form that was sent with a sign-in that was too old.",
+        "emailed": "Whether a code was just emailed.",
+    },
+)
+async def show() -> Response:
+    """Ask the user to confirm that it's them."""
+    user, target = _visitor(), _target(request.args)
+    try:
+        kept = await _kept_form(user, target)
+    except KeptFormEnded as refusal:
+        return refused_page(refusal, "authentication/kept_form_ended.html")
+    values = await _values(target, is_emailed="emailed" in request.args)
+    is_fresh = not values["options"].needs_first_factor and user.sign_in is not None and user.sign_in.is_complete
+    if is_fresh and kept is None:
+        return redirect(safe_next(target.get("next", ACCOUNT_PATH)))
+    if is_fresh and kept is not None:
+        values = {"form_token": values["form_token"], "kept": kept}
+        return page_response(render("authentication/kept_form.html", form_action="'self'", **values))
+    return page_response(render(TEMPLATE, form_action="'self'", problem=None, **values | {"label": kept and kept.label}))
+
+
+def _visitor() -> Visitor:
+    user = signed_in()
+    assert isinstance(user, Visitor), "a browser session has a visitor"
+    return user
+
+
+async def _read_own_form() -> dict[str, str]:
+    form = await read_form()
+    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+    return form
+
+
+async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool) -> Response:
+    return refused_page(refusal, TEMPLATE, **await _values(target, is_emailed=is_emailed))
+
+
+@routes.post(REAUTHENTICATION_PATH)
+@sign_in_session(limit=(LOGIN, MFA_VERIFICATION), outlives=True, sign_in=SignInAge.ANY)
+@describes_page(
+    {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password or a code is wrong."}, form=["form_token", "password"]
+)
+async def confirm() -> Response:
+    """Confirm that it's you, with all factors of your account."""
+    form = await _read_own_form()
+    target, is_emailed = _target(form), "email_code" in form
+    proof = ReauthenticationProof(**{name: form[name].strip() or None for name in ("email_code", "code") if name in form})
+    if form.get("password"):
+        proof = ReauthenticationProof(password=form["password"], code=proof.code)
+    try:
+        await reauthentication.reauthenticate(ports(), signed_in(), proof)
+    except (Invalid, Unauthenticated, Limited) as refusal:
+        return await _refused(refusal, target, is_emailed=is_emailed)
+    return redirect(_path(target))
+
+
+@routes.post(f"{REAUTHENTICATION_PATH}/email")
+@sign_in_session(limit=EMAIL_SIGN_IN, outlives=True, sign_in=SignInAge.ANY)
+@describes_page({**ANSWERS, 400: "The email address is not verified."}, form=["form_token"])
+async def send_code() -> Response:
+    """Email a code to the user, to confirm that it's them."""
+    form = await _read_own_form()
+    target = _target(form)
+    try:
+        await reauthentication.send_email_code(ports(), signed_in())
+    except (Invalid, Limited) as refusal:
+        return await _refused(refusal, target, is_emailed=False)
+    return redirect(_path(target, emailed="yes"))
+
+
+@routes.post(f"{REAUTHENTICATION_PATH}/<provider:provider>")
+@sign_in_session(outlives=True, sign_in=SignInAge.ANY)
+@describes_page(
+    {200: "A page that redirects to the identity provider.", 400: "The identity provider is not offered.", 403: ANSWERS[403]},
+    form=["form_token"],
+)
+async def start_at_provider(provider: str) -> Response:
+    """Sign in again at a linked identity provider."""
+    form = await _read_own_form()
+    target = _target(form)
+    try:
+        ticket = await reauthentication.start_at_provider(ports(), signed_in(), provider, _path(target))
+    except Invalid as refusal:
+        return await _refused(refusal, target, is_emailed=False)
+    address = f"/auth/{provider}?{urlencode({'link': ticket})}"
+    name = ports().policy.provider_names[Provider(provider)]
+    response = page_response(render("authentication/to_provider.html", provider=name, address=address))
+    # A page instead of a redirect, as in `accounts.access.link_identity`.
+    response.headers["Refresh"] = f"0; url={address}"
+    return response
