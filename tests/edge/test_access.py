@@ -120,6 +120,8 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
         named[access_of(view).name].add(route)
     assert named["verified_person"] == {"POST /api/organizations", "POST /api/user/personal-tokens"}
     assert named["person_anywhere"] == {
+        *("GET /api/auth/reauthenticate", "POST /api/auth/reauthenticate", "POST /api/auth/reauthenticate/email"),
+        "POST /api/auth/reauthenticate/<provider>",
         *("POST /api/auth/logout", "GET /api/organizations", "GET /api/invitations", "GET /api/user/applications"),
         *("GET /api/user/consents", "DELETE /api/user/consents/<service_id>"),
         *("GET /api/user/personal-tokens", "DELETE /api/user/personal-tokens/<personal_token_id>"),
@@ -127,7 +129,10 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
     }
     assert named["pre_auth"] == {"POST /api/auth/mfa/verify"}
     assert all(route.split()[1].startswith("/app/") or route == "GET /app" for route in named["page_session"])
-    assert named["sign_in_session"] == {"GET /auth/device/verify"}
+    assert named["sign_in_session"] == {
+        *("GET /auth/device/verify", "GET /app/reauthenticate", "POST /app/reauthenticate", "POST /app/reauthenticate/email"),
+        "POST /app/reauthenticate/<provider:provider>",
+    }
     assert named["person_or_browser"] == {
         "POST /auth/device/verify",
         "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login",

@@ -7,14 +7,18 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.accounts_rules import PasswordReset
+from core.authentication.kept_forms_rules import KeptForm
+from core.authentication.reauthentication_rules import ReauthenticationOptions
+from core.kernel.providers import Provider
 from core.programs.api_resources_rules import ResourceAccess, ResourceScope
 from core.tenancy.branding_rules import BrandingSettings, Design
 from entrypoints.http import pages
@@ -177,8 +181,24 @@ PAGES: dict[str, dict[str, object]] = {
         "selects_account": False,
     },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
-    "authentication/link.html": {"provider": "Codehost", "email": "ada@example.com", "url": "https://codehost.example/authorize"},
-    "authentication/linked.html": {"provider": "Codehost"},
+    "authentication/reauthentication.html": {
+        "form_token": "c4ca4238",
+        "email": "ada@example.com",
+        "target": {"next": "/app/account"},
+        "options": ReauthenticationOptions(
+            needs_first_factor=True, password=True, email_code=True, providers=(Provider.CODEHOST,), needs_second_factor=True
+        ),
+        "providers": {"codehost": "Codehost"},
+        "is_emailed": False,
+        "label": "Create an API key.",
+        "problem": "It is wrong.",
+    },
+    "authentication/kept_form.html": {
+        "form_token": "c4ca4238",
+        "kept": KeptForm(uuid4(), uuid4(), "/app/account/delete", "Delete your account.", {}, datetime.now(UTC), datetime.now(UTC)),
+    },
+    "authentication/kept_form_ended.html": {"problem": "It has expired."},
+    "authentication/to_provider.html": {"provider": "Codehost", "address": "/auth/codehost?link=x"},
     "federation/saml_response.html": {
         "acs_url": "https://app.example/acs",
         "saml_response": "PHNhbWw+",

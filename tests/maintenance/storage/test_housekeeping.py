@@ -110,6 +110,11 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at)
             values (%s, %s, true, 'ada@example.com', '/', %s, %s)"""
         await run_sql(pool, email_sign_in, uuid4(), digest(str(time)), NOW, time)
+        kept = """
+            insert into kept_forms (id, session_id, path, label, fields, created_at, expires_at)
+            select %s, id, '/app', 'Change.', 'x', %s, %s from sessions
+            where user_id = %s and ended_at is null and expires_at > %s limit 1"""
+        await run_sql(pool, kept, uuid4(), NOW, time, user.id, NOW - HOUR)
         ticket = """
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
@@ -172,6 +177,7 @@ SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
     Sweep.PRE_AUTHS: ("pre_auths", 1),
     Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
+    Sweep.KEPT_FORMS: ("kept_forms", 1),
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),

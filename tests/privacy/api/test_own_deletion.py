@@ -14,7 +14,7 @@ from tests.accounts.api.account_pages.paths import page_text
 from tests.accounts.profiles import set_profile
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.privacy.api.anonymization.data import DELETED_TABLES, PLACEHOLDER, account_row, add_all_data, columns_with, count_rows
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.browser import ACCOUNT, FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, deliver, impersonate, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
 from tests.support.platform import Platform
@@ -175,23 +175,24 @@ async def test_the_page_deletes_the_account_after_the_address_is_entered(browser
     assert not await browser.is_in()
 
 
-async def test_the_page_leads_through_a_sign_in_with_all_factors_and_back(
+async def test_the_page_leads_through_a_confirmation_with_all_factors_and_back(
     browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock, user: Account
 ) -> None:
     app = await add_mfa(ports, user)
     await browser.submit("/app/sign-out")
     await browser.sign_in_with(app, trust="yes")
     clock.advance(TEN_MINUTES + SECOND)
-    page = await browser.open(DELETE)
-    assert "sign in again" in page_text(page)
-    refused_form = await browser.submit(DELETE, DELETE, email=EMAIL)
-    assert (refused_form.status, "Sign in again</button>" in refused_form.text, await is_deleted(pool, user)) == (403, True, False)
-    back = await browser.submit("/app/sign-out", DELETE, next=DELETE, forget="yes")
-    assert leads_to(back) == f"{SIGN_IN}?next=%2Fapp%2Faccount%2Fdelete"
-    code_page = leads_to(await browser.sign_in(after=DELETE))
-    assert code_page.startswith("/app/sign-in/code"), "the browser is not trusted any longer"
-    assert leads_to(await browser.submit("/app/sign-in/code", code_page, code=app.code(), next=DELETE)) == DELETE
-    assert (await browser.submit(DELETE, DELETE, email=EMAIL)).status == 200
+    confirmation = leads_to(await browser.submit(DELETE, DELETE, email=EMAIL))
+    assert confirmation.startswith("/app/reauthenticate?form=")
+    page = await browser.open(confirmation)
+    assert "Delete your account permanently." in page_text(page)
+    fields = hidden_fields(page)
+    assert (await browser.send("/app/reauthenticate", **fields, password=PASSWORD, code=app.wrong())).status == 401
+    assert not await is_deleted(pool, user)
+    assert leads_to(await browser.send("/app/reauthenticate", **fields, password=PASSWORD, code=app.code())) == confirmation
+    kept = await browser.open(confirmation)
+    assert f'action="{DELETE}"' in kept.text
+    assert (await browser.send(DELETE, **hidden_fields(kept))).status == 200
     assert await is_deleted(pool, user)
 
 

@@ -107,6 +107,10 @@ POST   /api/auth/email-sign-in/verify         200  200  200  200  200  200  200 
 GET    /auth/email-sign-in                    200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/email-sign-in                    303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
 POST   /api/auth/mfa/verify                   401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  401  200  401
+GET    /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/auth/reauthenticate               401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  401
+POST   /api/auth/reauthenticate/email         401  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
+POST   /api/auth/reauthenticate/<provider>    401  400  400  400  400  400  400  400  403  403  400  400  403  403  403  403  403  401  400
 POST   /api/auth/refresh                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /api/auth/logout                       401  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  401  200
 POST   /api/auth/lookup-email                 200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
@@ -445,6 +449,11 @@ POST   /app/resend-verification                      200  200  200  200  200
 GET    /auth/recover-owner                           200  200  200  200  200
 POST   /auth/recover-owner                           303  303  303  303  303
 
+GET    /app/reauthenticate                           303* 303  303  303  303*
+POST   /app/reauthenticate                           303* 303  401  303  303*
+POST   /app/reauthenticate/email                     303* 303  303  303  303*
+POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
+
 GET    /auth/device/verify                           303* 200  200  200  303*
 GET    /auth/authorize                               303* 303  303  403* 303*
 POST   /auth/authorize                               303* 303  303  403* 303*
@@ -578,6 +587,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
         {"new_password": "another good password"}, setup_sql="update users set password_hash = null where id = '{own_id}'"
     ),
     "POST /api/user/change-password": Request({"current_password": "{password}", "new_password": "another good password"}),
+    "POST /api/auth/reauthenticate": Request({"password": "{password}"}),
+    "POST /app/reauthenticate": Request(form={**OF_THE_SESSION, "password": "{password}"}),
+    "POST /app/reauthenticate/email": Request(form=OF_THE_SESSION),
+    "POST /app/reauthenticate/<provider:provider>": Request(form=OF_THE_SESSION, things={"provider": "websuite"}),
     "POST /api/auth/login": Request({"email": "{own_email}", "password": "{password}"}),
     "POST /api/auth/refresh": Request({"refresh_token": "{refresh_token}"}),
     "POST /api/auth/mfa/verify": Request({"code": "{code}", "trust_device": True}),

@@ -143,11 +143,10 @@ REFUSES_INSIDE = {
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "users without access to the service (decision 177)",
     "DELETE /scim/v2/Groups/<group_id>": "directories cannot delete organizations (decision 123)",
     "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
-    "DELETE /api/user": "owners, platform owners, and sign-ins without the second factor (security Y-3)",
-    "POST /api/user/personal-tokens": "sign-ins without the second factor (security S-1)",
-    "GET /app/account/personal-tokens/new": "sign-ins without the second factor (security S-1)",
-    "POST /app/account/personal-tokens/new": "sign-ins without the second factor (security S-1)",
-    "POST /app/account/delete": "owners, and sign-ins without the second factor (security Y-3)",
+    "DELETE /api/user": "owners and platform owners (security Y-3)",
+    "POST /api/auth/reauthenticate": "accounts with a second factor, without its code",
+    "POST /app/reauthenticate": "accounts with a second factor, without its code",
+    "POST /app/account/delete": "owners (security Y-3)",
 }
 
 # Routes that refuse service accounts even if they are granted the capability.

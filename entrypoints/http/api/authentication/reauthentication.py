@@ -34,7 +34,7 @@ class ReauthenticationOptionsResponse(ResponseModel):
 
 
 @routes.get(PATH)
-@person_anywhere(needs_person=True)
+@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.ANY)
 @returns(ReauthenticationOptionsResponse)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session."""

@@ -46,8 +46,7 @@ class ProviderConverter(BaseConverter):
 @refuses(400, 403, 404)
 @describes_page(
     {
-        302: "Redirect to the identity provider.",
-        303: "Redirect to a sign-in in this browser, which a link that was started over the API needs.",
+        302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -66,9 +65,9 @@ async def start(provider: str) -> Response:
         try:
             url = await social.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user)
         except BrowserSignInNeeded:
-            return to_sign_in()
+            return redirect(to_sign_in().headers["Location"], 302)
         except SignInNotRecent:
-            return await to_reauthentication()
+            return redirect((await to_reauthentication()).headers["Location"], 302)
     else:
         sign_in = ProviderSignIn(
             request=AuthorizationRequest.from_fields(arguments),

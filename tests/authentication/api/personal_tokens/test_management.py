@@ -156,16 +156,22 @@ async def test_the_sign_in_must_be_recent(api: Api, ports: Ports, clock: FakeClo
     assert (await create(api, (await api.login()).json["access_token"])).status == 200
 
 
-async def test_the_page_leads_to_a_new_sign_in(browser: SamlBrowser, clock: FakeClock, user: Account) -> None:
+async def test_the_page_leads_through_a_confirmation_and_comes_back_with_the_form(
+    browser: SamlBrowser, clock: FakeClock, user: Account
+) -> None:
     page = "/app/account/personal-tokens/new"
     await browser.sign_in()
-    assert "Create token" in (await browser.open(page)).text
     clock.advance(timedelta(minutes=10, seconds=1))
-    answer = await browser.open(page)
-    assert (answer.status, "Create token" in answer.text, "Sign in again</button>" in answer.text) == (403, False, True)
-    assert "WWW-Authenticate" not in answer.headers
-    fields = hidden_fields(answer)
-    assert leads_to(await browser.send("/app/sign-out", **fields)).startswith("/app/sign-in?next=%2Fapp%2Faccount%2Fpersonal-tokens%2Fnew")
+    sent = {"name": "Nightly export", "scope:account:read": "yes", "expires_in_days": "30"}
+    confirmation = leads_to(await browser.submit(page, page, **sent))
+    fields = hidden_fields(await browser.open(confirmation))
+    assert leads_to(await browser.send("/app/reauthenticate", **fields, password=PASSWORD)) == confirmation
+    kept = await browser.open(confirmation)
+    assert "Create a personal access token." in kept.text
+    created = await browser.send(page, **hidden_fields(kept))
+    assert (created.status, "Nightly export" in created.text) == (200, True)
+    again = await browser.send(page, **hidden_fields(kept))
+    assert (again.status, "no longer kept" in again.text) == (400, True)
 
 
 async def test_with_a_second_factor_the_sign_in_must_have_used_it(api: Api, ports: Ports, clock: FakeClock, user: Account) -> None:

@@ -116,7 +116,7 @@ async def test_no_code_is_sent_to_or_works_for_another_address(
     await api.post(f"{PATH}/email", token=token)
     await deliver(ports)
     [code] = re.findall(r"^([0-9]{6})$", sent.emails[-1].text, re.MULTILINE)
-    await run_sql(pool, change)  # type: ignore[arg-type]
+    await run_sql(pool, change)
     if "verified" in change:
         assert refused(await api.post(f"{PATH}/email", token=token)) == BAD
         assert (await api.get(PATH, token=token)).json["methods"] == ["password"]

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from quart_trio import QuartTrio
 
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import FakeBrowser, leads_to
+from tests.support.browser import SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, Answer, Api
 
 PAGE = "/app/account/identities"
@@ -43,9 +43,8 @@ class ApiClient:
 async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
     """Open the path of a ticket, sign in for it if asked, and visit the provider. Return the path of the callback."""
     page = await provider_sign_in.browser.open(path)
-    if page.status == 303:
-        sign_in = leads_to(page)
-        assert parse_qs(urlsplit(sign_in).query) == {"next": [path]}
+    if page.headers["Location"].startswith(SIGN_IN):
+        assert parse_qs(urlsplit(page.headers["Location"]).query) == {"next": [path]}
         assert leads_to(await provider_sign_in.browser.sign_in(EMAIL, after=path)) == path
         page = await provider_sign_in.browser.open(path)
     assert page.status == 302, page.text

@@ -80,7 +80,11 @@ async def test_a_browser_without_a_session_must_sign_in_as_the_user(
     """A thief of the token opens the URL in a browser of their own."""
     await add_account(ports, "eve@example.com")
     path = await api_client.start_link()
-    assert leads_to(await provider_sign_in.browser.open(path)).startswith(f"{SIGN_IN}?next=%2Fauth%2F{provider_sign_in.name}%3Flink%3D")
+    assert (
+        (await provider_sign_in.browser.open(path))
+        .headers["Location"]
+        .startswith(f"{SIGN_IN}?next=%2Fauth%2F{provider_sign_in.name}%3Flink%3D")
+    )
     assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == ACCOUNT
     answer = await provider_sign_in.browser.open(path)
     assert (answer.status, "Another user is signed in" in answer.text) == (403, True)
@@ -96,7 +100,11 @@ async def test_an_old_browser_session_of_the_user_must_sign_in_again(
     await provider_sign_in.browser.sign_in(EMAIL)
     clock.advance(timedelta(minutes=10, seconds=1))
     path = await ApiClient(api, (await sign_in(ports, user)).access_token, provider_sign_in.name).start_link()
-    assert leads_to(await provider_sign_in.browser.open(path)).startswith(f"/app/reauthenticate?next=%2Fauth%2F{provider_sign_in.name}")
+    assert (
+        (await provider_sign_in.browser.open(path))
+        .headers["Location"]
+        .startswith(f"/app/reauthenticate?next=%2Fauth%2F{provider_sign_in.name}")
+    )
 
 
 async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(

@@ -1,0 +1,145 @@
+"""Pages with old sessions: a change that needs a younger sign-in asks for it, and comes back with what was asked (security A-12)."""
+
+import re
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.console import DONE
+from tests.proof.access.state import changes_since, mark, state, undo
+from tests.proof.access.table import REQUESTS, read_matrix
+from tests.proof.access.world import Caller, World
+from tests.support.browser import hidden_fields
+from tests.support.builders import Answer, run_concurrently, run_sql
+
+pytestmark = pytest.mark.slow
+
+CONFIRMATION = "/app/reauthenticate"
+BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
+ACCESS = {route: access_of(view) for route, view in routes(build_routes())}
+TABLE = read_matrix()
+CHANGES = [
+    (route, next((name for name in BROWSERS if TABLE[route].get(name) in (DONE, "200", "303")), None))
+    for route in TABLE
+    if ACCESS[without_variant(route)].security == "cookie"
+    and route.startswith("POST")
+    and ACCESS[without_variant(route)].sign_in_age("POST") is not SignInAge.ANY
+]
+# Forms that no user of the table can send with success, and why.
+NEVER_SENT = {
+    "POST /app/account/delete": "the users of these browsers own an organization or the platform",
+    "POST /app/account/organizations/<org_slug>/leave": "they are owners",
+    "POST /app/account/subscriptions/<subscription_id>/cancel": "they have no subscription",
+}
+
+
+async def send(app: QuartTrio, caller: Caller, path: str, fields: dict[str, str]) -> Answer:
+    return await call(app, f"POST {path}", Request(form=fields), caller)
+
+
+def outcome(answer: Answer) -> tuple[int, str]:
+    """Return the status and the target of a redirect, without the ids of new objects."""
+    return answer.status, re.sub("[0-9a-f-]{36}", "<id>", answer.headers.get("Location", ""))
+
+
+async def make_old(pool: Pool) -> None:
+    await run_sql(pool, "update sessions set created_at = created_at - interval '10 days', authenticated_at = null")
+
+
+async def confirm(app: QuartTrio, caller: Caller, answer: Answer) -> Answer:
+    """Confirm with the password, and return the page with the button that sends the kept form."""
+    target = answer.headers["Location"]
+    assert target.startswith(f"{CONFIRMATION}?form="), target
+    query = {"form": target.partition("form=")[2]}
+    page = await call(app, f"GET {CONFIRMATION}", Request(query=query), caller)
+    assert page.status == 200
+    fields = {"form_token": caller.things["form_token"], "password": caller.things["password"], **query}
+    if 'id="code"' in page.text:
+        fields["code"] = caller.things["code"]
+    done = await send(app, caller, CONFIRMATION, fields)
+    assert (done.status, done.headers.get("Location")) == (303, target), done.text
+    return await call(app, f"GET {CONFIRMATION}", Request(query=query), caller)
+
+
+def test_every_change_on_a_page_is_tried() -> None:
+    assert {route for route, browser in CHANGES if browser is None} == {
+        route for route, _ in CHANGES if without_variant(route) in NEVER_SENT
+    }
+
+
+@pytest.mark.parametrize("piece", range(4))
+async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong: list[str] = []
+    for route, browser in [change for change in CHANGES if change[1] is not None][piece::4]:
+        request, caller = REQUESTS.get(route, Request()), world.callers[browser or ""]
+        await run_sql(pool, "delete from rates")
+        await prepare(pool, request, caller)
+        direct = await call(app, route, request, caller)
+        await undo(pool)
+        await prepare(pool, request, caller)
+        await make_old(pool)
+        before = await mark(pool)
+        answer = await call(app, route, request, caller)
+        changed = {table for table, _ in (await changes_since(pool, before)).got}
+        if answer.status != 303 or not answer.headers["Location"].startswith(f"{CONFIRMATION}?form=") or changed != {"kept_forms"}:
+            wrong.append(f"{route} as {browser}: {answer.status} {answer.headers.get('Location')}, it changed {changed}")
+        else:
+            page = await confirm(app, caller, answer)
+            fields = hidden_fields(page)
+            action = page.text.partition('<form method="post" action="')[2].partition('"')[0]
+            again = await send(app, caller, action, fields)
+            if outcome(again) != outcome(direct):
+                wrong.append(f"{route} as {browser}: {outcome(again)} instead of {outcome(direct)}")
+        await undo(pool)
+    assert not wrong, "\n".join(wrong)
+    assert await state(pool) == world.state
+
+
+NEW_KEY = "/app/organizations/aurora/service-accounts/new"
+
+
+async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app: QuartTrio, pool: Pool, world: World) -> None:
+    caller, other = world.callers["browser"], world.callers["admin-browser"]
+    await make_old(pool)
+    form = {"form_token": caller.things["form_token"], "name": "Kept", "role": "member"}
+    for fields in ({**form, "form_token": "x"}, {name: text for name, text in form.items() if name != "form_token"}):
+        assert (await send(app, caller, NEW_KEY, fields)).status == 403
+    assert await run_sql(pool, "select * from kept_forms") == []
+    page = await confirm(app, caller, await send(app, caller, NEW_KEY, form))
+    kept = hidden_fields(page)
+    await confirm(app, other, await send(app, other, NEW_KEY, {**form, "form_token": other.things["form_token"]}))
+    foreign = await send(app, other, NEW_KEY, {**kept, "form_token": other.things["form_token"]})
+    assert (foreign.status, "no longer kept" in foreign.text) == (400, True), "of another session"
+    elsewhere = await send(app, caller, "/app/organizations/aurora/leave", kept)
+    assert elsewhere.status in (400, 404, 405), "to another path"
+    answers = await run_concurrently(20, lambda _: send(app, caller, NEW_KEY, kept))
+    assert sorted(answer.status for answer in answers).count(400) == 19, "one of twenty takes it"
+    assert await run_sql(pool, "select count(*) from service_accounts where name = 'Kept'") == [(1,)]
+    await undo(pool)
+
+
+async def test_kept_forms_are_few_sealed_and_expire(app: QuartTrio, pool: Pool, world: World, clock: object) -> None:
+    caller = world.callers["browser"]
+    await make_old(pool)
+    form = {"form_token": caller.things["form_token"], "name": "Kept secretly", "role": "member"}
+    answers = [await send(app, caller, NEW_KEY, form) for _ in range(7)]
+    assert {answer.status for answer in answers} == {303}
+    rows = await run_sql(pool, "select fields from kept_forms")
+    assert len(rows) == 5
+    assert not any(b"Kept secretly" in fields for (fields,) in rows)
+    await run_sql(pool, "update kept_forms set expires_at = created_at")
+    query = {"form": answers[-1].headers["Location"].partition("form=")[2]}
+    page = await call(app, f"GET {CONFIRMATION}", Request(query=query), caller)
+    assert (page.status, "no longer kept" in page.text) == (400, True)
+    await undo(pool)
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/app/../x", "/\\evil.example"])
+async def test_the_page_continues_only_on_this_server(app: QuartTrio, pool: Pool, world: World, path: str) -> None:
+    answer = await call(app, f"GET {CONFIRMATION}", Request(query={"next": path}), world.callers["browser"])
+    assert (answer.status, answer.headers["Location"]) == (303, "/app/account")
