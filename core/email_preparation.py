@@ -92,6 +92,8 @@ async def _prepare(
     """Return the email with its token and data, or its result if it must not be sent. `welcome` is available after a statement."""
     if email.claims - 1 - email.attempts >= MAX_LOST_CLAIMS:
         return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
+    if email.notice_id is not None:
+        return await _prepare_security_notice(tx, email, email.notice_id, now)
     match email.kind:
         case EmailKind.VERIFY_EMAIL:
             purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
@@ -103,7 +105,7 @@ async def _prepare(
             return await _prepare_sign_in(ports, tx, email, now)
         case EmailKind.INVITATION:
             return await _prepare_invitation(ports, tx, email, now)
-        case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
+        case EmailKind.CONFIRM_EMAIL_CHANGE:
             return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.REAUTHENTICATION:
             if now >= email.created_at + CODE_TTL:
@@ -228,35 +230,48 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
     return replace(email, invitation=received) if await _is_within_limit(ports, tx, email, INVITATION_EMAILS, now) else DROPPED
 
 
-async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
-    """Return an email about a change of address with its token, or its result if the change has ended.
+async def _prepare_security_notice(tx: Transaction, email: PreparedEmail, notice_id: UUID, now: datetime) -> PreparedEmail | EmailResult:
+    """Return an email about a way into an account with its undo token, or its result if it was undone or has expired.
 
-    The notice to the old address has no limit per recipient: `email_changes.request` limits the requests.
+    It has no limit per recipient: a thief could use it up. Each change needs a fresh sign-in.
     """
+    notice = await tx.security_notices.by_id(notice_id)
+    account = None if notice is None else await tx.accounts.lock(notice.user_id)
+    notice = None if account is None else await tx.security_notices.by_id(notice_id)  # again: it may have been undone before the lock
+    if notice is None or notice.undone_at is not None:
+        return DROPPED
+    if not notice.can_be_undone(now):
+        return EXPIRED
+    if email.token is not None:
+        return replace(email, undo_until=notice.undo_until, detail=notice.detail)
+    token = str(new_id())
+    await tx.security_notices.save_token(notice.id, digest(token))
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token, undo_until=notice.undo_until, detail=notice.detail)
+
+
+async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email that proves a new address with its token, or its result if the change has ended."""
     change = None if email.email_change_id is None else await tx.email_changes.by_id(email.email_change_id)
     account = None if change is None else await tx.accounts.lock(change.user_id)
     if change is None or account is None:
         return DROPPED
     change = await tx.email_changes.by_id(change.id)  # again: it may have ended before the account was locked
-    is_notice = email.kind is EmailKind.EMAIL_CHANGE_REQUESTED
-    until = None if change is None else change.undo_until if is_notice else change.expires_at
-    if change is None or until is None:
+    if change is None:
         return DROPPED
+    until = change.expires_at
     if now >= until:
         return EXPIRED
-    if not (change.can_be_undone(now) if is_notice else change.is_pending(now) and account.is_usable):
+    if not (change.is_pending(now) and account.is_usable):
         return DROPPED
     if email.token is not None:
         return replace(email, link_until=until)
-    if not is_notice and await _limit_is_reached(ports, tx, email, ADDRESS_PROOF_EMAILS, now):
+    if await _limit_is_reached(ports, tx, email, ADDRESS_PROOF_EMAILS, now):
         return DROPPED
     token = str(new_id())
-    if is_notice:
-        await tx.email_changes.save_undo_token(change.id, digest(token))
-    else:
-        await tx.one_time_tokens.add(
-            digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
-        )
+    await tx.one_time_tokens.add(
+        digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
+    )
     await tx.email_queue.save_token(email, token, now)
     return replace(email, token=token, link_until=until)
 

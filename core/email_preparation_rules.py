@@ -30,6 +30,8 @@ class PreparedEmail(QueuedEmail):
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
     organization: Organization | None = None  # for ORGANIZATION_EMAILS
     owner: Email | None = None  # the address of its owner, if the owner's account is usable
-    link_until: datetime | None = None  # when the link of a change of address expires
+    link_until: datetime | None = None  # when the link that proves a new address expires
+    detail: str | None = None  # of the security notice
+    undo_until: datetime | None = None  # when the undo link of a security notice expires
     server: MailServer | None = None  # the organization's mail server; None for the platform's
     design: Design | None = None  # the organization's branding; None for the platform's

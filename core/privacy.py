@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from core.accounts import events as accounts_events
-from core.accounts import platform
+from core.accounts import platform, security_notices
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.profile_rules import NO_PROFILE
 from core.kernel.errors import Limited, SessionEnded, refuse
-from core.kernel.principals import NotForApplications
+from core.kernel.principals import NotForApplications, Person
 from core.kernel.values import Batches
 from core.maintenance import log_redaction, log_redaction_rules
 from core.privacy_rules import (
@@ -38,10 +40,10 @@ from core.tenancy.invitations_rules import InvitationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Person
     from core.kernel.values import Page, PageResult
     from core.privacy_rules import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
@@ -129,19 +131,37 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
         memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
         is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id, memberships)
     _check(account, is_allowed=is_allowed)
-    await _anonymize_with_retries(ports, caller, user_id)
+    await _anonymize_with_retries(ports, caller, user_id, Cause.REQUEST)
 
 
-async def delete_own_account(ports: Ports, caller: Person) -> None:
+async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     """Delete the caller's own account: anonymize it, and confirm that by email (decision 251).
 
     The effects are those of `anonymize`. All members and users without an organization may do this.
-    Owners must first transfer or delete their organizations.
+    Owners must first transfer or delete their organizations. While the link in an email about the
+    security of the account can undo a change, the account is only closed. Return when it is erased then
+    (UTC), or None if it is erased now.
 
     Raises: Limited after too many lost races; the errors of `check_own_deletion`.
     """
     await check_own_deletion(ports, caller)
-    await _anonymize_with_retries(ports, caller, caller.user_id, own_deletion=True)
+    return await _anonymize_with_retries(ports, caller, caller.user_id, Cause.OWN_DELETION)
+
+
+async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Erase the accounts that their users deleted, and that no undo link opens again. Return their number.
+
+    `holder` is not needed: an account is erased once, under its lock.
+    """
+    count = 0
+    while True:
+        async with ports.storage.reading() as read:
+            account = await read.accounts.next_to_erase(ports.clock.now())
+        if account is None:
+            return {"accounts": count} if count else {}
+        person = Person(user_id=account.id, email=account.email, session_id=holder)
+        await _anonymize_with_retries(ports, person, account.id, Cause.ERASURE)
+        count += 1
 
 
 async def check_own_deletion(ports: Ports, caller: Person) -> None:
@@ -163,52 +183,77 @@ async def _check_own_deletion(read: Reading | Transaction, account: Account | No
     return account
 
 
-async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, *, own_deletion: bool = False) -> None:
+class Cause(Enum):
+    """Why an account is anonymized."""
+
+    REQUEST = auto()  # by a platform owner, an owner of organizations, or the user
+    OWN_DELETION = auto()
+    ERASURE = auto()  # of an account that its user deleted before
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The result of an anonymization. `erase_at` (UTC) is set if the account was only closed."""
+
+    erase_at: datetime | None = None
+
+
+async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, cause: Cause) -> datetime | None:
     for attempt in range(MAX_LOST_RACES):
         try:
-            if await _anonymize(ports, caller, user_id, attempt, own_deletion=own_deletion):
-                break
+            done = await _anonymize(ports, caller, user_id, attempt, cause)
         except EmailTaken:  # another account was anonymized in the same microsecond (decision 148)
             continue
+        if done is not None:
+            break
     else:
         raise Limited(1)
-    await log_redaction.finish(ports, user_id)
+    if done.erase_at is None:
+        await log_redaction.finish(ports, user_id)
+    return done.erase_at
 
 
-async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, *, own_deletion: bool) -> bool:
-    """Anonymize the account in one transaction.
+async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, cause: Cause) -> _Done | None:
+    """Anonymize the account in one transaction, or close it if its user deletes it and may want to undo that.
 
-    Return False, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
+    Return None, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
 
     Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion those of `check_own_deletion`.
     """
     now = ports.clock.now()
+    placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
     # If users anonymize themselves, the records of it must not contain their address again.
     is_self = caller.user_id == user_id
-    recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT) if is_self else caller
+    recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT, email=placeholder) if is_self else caller
     async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
         # Lock order: organizations by id, memberships by organization, then the account.
         org_ids = await tx.privacy.list_involved_organizations(user_id)
         await tx.privacy.lock_organizations(org_ids)
         await tx.privacy.lock_memberships(user_id)
-        if caller.is_platform_owner and not own_deletion:
+        if caller.is_platform_owner and cause is Cause.REQUEST:
             account, by_platform_owner = await platform.lock_target_account(tx, caller, user_id)
         else:
             account, by_platform_owner = await tx.accounts.lock(user_id), False
-        await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        if cause is not Cause.ERASURE:
+            await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # To add a member or to change an email address, a transaction needs the lock on the
         # account. To change an owner or to answer an invitation, it needs the lock on the
         # organization. So the facts that are read from here on cannot change.
         if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
-            return False
+            return None
         memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
-        if own_deletion:
-            account = await _check_own_deletion(tx, account)
-        else:
+        if cause is Cause.REQUEST:
             account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
+        elif cause is Cause.OWN_DELETION:
+            account = await _check_own_deletion(tx, account)
+        elif account is None or not await tx.accounts.is_due_for_erasure(account.id, now):
+            return _Done()  # another process was faster, or the user opened the account again
         if account.anonymized_at is not None:
-            return True
-        placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
+            return _Done()
+        if is_self and cause is not Cause.ERASURE and (notices := await tx.security_notices.live(account.id, now)):
+            erase_at = max(notice.undo_until for notice in notices)
+            await _close(tx, caller, account, [membership.org_id for membership in memberships], erase_at, now)
+            return _Done(erase_at)
         await tx.privacy.replace_email(account.id, placeholder, now)
         await tx.privacy.remove_sign_in_methods(account.id)
         await tx.sessions.remove(account.id, now)
@@ -232,9 +277,24 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         await tx.privacy.remove_directory_data(account.id)
         await tx.privacy.remove_former_emails(account.id)
         await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
-        if own_deletion and account.email_verified_at is not None:
+        if cause is Cause.OWN_DELETION and account.email_verified_at is not None:
             await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
-    return True
+    return _Done()
+
+
+async def _close(tx: Transaction, caller: Person, account: Account, org_ids: Sequence[UUID], erase_at: datetime, now: datetime) -> None:
+    """Close a locked account until it is erased. A thief may have changed it, so the links in the emails about that open it again."""
+    await tx.accounts.close_until(account.id, erase_at, now)
+    await tx.sessions.end_all(account.id, now)
+    await tx.pre_auths.remove_all(account.id)
+    await tx.devices.distrust(account.id, now)
+    await tx.email_sign_ins.void(account.id)
+    for purpose in TokenPurpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    for org_id in org_ids:  # the service accounts of the user have stopped
+        await members.void_stopped_accounts(tx, org_id, account.id, now)
+    await security_notices.notify(tx, account, EmailKind.ACCOUNT_DELETED, now, session_id=caller.session_id, undo_until=erase_at)
+    tx.record(accounts_events.account_closed(account.id))
 
 
 async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:

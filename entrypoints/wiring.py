@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from actors.actor_states import ActorStates
 from actors.billing_reconciler import billing_reconciler
+from actors.eraser import eraser
 from actors.housekeeper import housekeeper
 from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
@@ -394,6 +395,7 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
+        "eraser": partial(eraser, ports, holder),
         "housekeeper": partial(housekeeper, ports, holder),
         "invitation_sweeper": partial(invitation_sweeper, ports, mailboxes.invitation_sweeper, holder),
         "subscription_sweeper": partial(subscription_sweeper, ports, mailboxes.subscription_sweeper, holder),

@@ -14,7 +14,7 @@ from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.authentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.tenancy.branding_rules import Design
 from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
@@ -31,7 +31,6 @@ LINK_PATHS: Final = MappingProxyType(
         EmailKind.INVITATION: "/invitations/accept",
         EmailKind.WELCOME: "/auth/reset-password",
         EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
-        EmailKind.EMAIL_CHANGE_REQUESTED: "/auth/undo-email-change",
     }
 )
 _CREATED_OR_OWNED: Final = "you created it, or own the organization"
@@ -57,6 +56,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.PASSWORD_CHANGED: "Your password was changed",
         EmailKind.CONFIRM_EMAIL_CHANGE: "Confirm your new email address",
         EmailKind.EMAIL_CHANGE_REQUESTED: "Your email address is about to change",
+        EmailKind.IDENTITY_LINKED: "An account was linked to yours",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.REAUTHENTICATION: "Your confirmation code",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
@@ -118,6 +118,7 @@ class EmailTemplates:
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
+        self._provider_names = {provider.value: name for provider, name in policy.provider_names.items()}
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
@@ -146,6 +147,11 @@ class EmailTemplates:
             variables["welcome"] = mail.welcome
         if mail.sign_in is not None:
             variables |= _sign_in_variables(mail.sign_in)
+        if mail.kind is EmailKind.IDENTITY_LINKED:
+            variables["provider"] = self._provider_names.get(mail.detail or "", "an identity provider")
+        is_undoable = mail.notice_id is not None and mail.token is not None
+        variables["undo"] = f"{self._base_url}{UNDO_PATH}?{urlencode({'token': mail.token})}" if is_undoable else None
+        variables["undo_until"] = None if mail.undo_until is None else format_utc(mail.undo_until)
         if mail.link_until is not None:
             variables["until"] = format_utc(mail.link_until)
         if mail.invitation is not None:

@@ -50,6 +50,8 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "provider_states",
     "one_time_tokens",
     "email_changes",  # the emails about them go, too
+    "security_notices",
+    "former_mfa",
     "consents",  # with those to API resources
     "api_resource_assignments",
     "saml_sign_ons",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, email_changes, events, mailbox
+from core.accounts import attempt_limits, email_changes, events, mailbox, mfa, security_notices
 from core.accounts.accounts_rules import (
     Account,
     AccountOrigin,
@@ -23,17 +23,20 @@ from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
+from core.accounts.security_notices_rules import AddedSignInMethod
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
+    from core.accounts.security_notices_rules import SecurityNotice
     from core.kernel.principals import Caller, Person
     from ports import Ports
-    from ports.storage import Transaction
+    from ports.storage import Reading, Transaction
 
 
 async def register(
@@ -162,16 +165,24 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         if email is None:
             return None
         account = await read.accounts.by_email(email)
-        if account is None or account.password_hash is not None:
+        if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
-        return PasswordReset(is_first_password=True, ends_sessions=await read.accounts.has_signed_in(account.id))
+        added = tuple(
+            AddedSignInMethod(notice.id, notice.detail, notice.created_at)
+            for notice in await _added_methods(read, account, ports.clock.now())
+        )
+        if account.password_hash is not None:
+            return PasswordReset(is_first_password=False, ends_sessions=True, added=added)
+        ends_sessions = await read.accounts.has_signed_in(account.id)
+        return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added)
 
 
-async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str) -> None:
+async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] = ()) -> None:
     """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
-    end, and so does a pending change of the address.
+    end, and so does a pending change of the address. Linked accounts and a second factor that were added
+    a short time ago end, too, unless the user recognized them: `kept` are the ids in `PasswordReset.added`.
 
     Raises: LinkInvalid; the errors of `check_new_password`.
     """
@@ -191,6 +202,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)
+        await _end_added_methods(tx, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_sign_ins.void(account.id)
@@ -199,9 +211,29 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
-        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
+        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None)
         tx.record(events.password_changed(account.id, "reset"))
         await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
+
+
+async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[SecurityNotice]:
+    """Return the notices about ways in that were added, and that the owner of this mailbox could undo."""
+    return [
+        notice
+        for notice in await read.security_notices.live(account.id, now)
+        if notice.kind in (EmailKind.IDENTITY_LINKED, EmailKind.MFA_ENABLED) and notice.address == account.email
+    ]
+
+
+async def _end_added_methods(tx: Transaction, account: Account, kept: Collection[UUID], now: datetime) -> None:
+    """End the linked accounts and the second factor of a locked account that a thief may have added. An older second factor stays."""
+    for notice in await _added_methods(tx, account, now):
+        if notice.id in kept:
+            continue
+        if notice.kind is EmailKind.IDENTITY_LINKED:
+            await tx.identities.remove_linked_at(account.id, notice.created_at)
+        elif account.mfa_enabled_at == notice.created_at:
+            await mfa.remove_factor(tx, account, now)
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> tuple[Account, Email]:
@@ -241,7 +273,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
             raise PasswordAlreadySet
         await tx.accounts.set_password(account.id, password_hash, now)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)  # the link of a welcome email works for days
-        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, account.email, now))
+        await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(account.id, "set"))
 
 
@@ -276,7 +308,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await email_changes.cancel_of_other_sessions(tx, locked.id, caller.session_id, now)  # a thief may have requested it
         await tx.pre_auths.remove_all(locked.id)
         await tx.devices.distrust(locked.id, now)
-        await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, locked.email, now))
+        await security_notices.notify(tx, locked, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(locked.id, "change"))
 
 

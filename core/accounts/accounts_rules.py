@@ -15,6 +15,8 @@ from core.kernel.values import Email, new_id
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.accounts.security_notices_rules import AddedSignInMethod
+
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128
 MIN_LOCAL_PART: Final = 4  # shorter ones are in too many words
@@ -198,3 +200,4 @@ class PasswordReset:
 
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
+    added: tuple[AddedSignInMethod, ...] = ()  # a short time ago; they end unless the user recognizes them

@@ -1,7 +1,7 @@
 """Changes of an account's email address (security A-9, decision 70).
 
 A user's change is pending until the new address is proved. Until then the account keeps its address.
-The notice to the old address has a link that undoes the change, also after it took effect.
+The notice to the old address has a link that undoes the change, also after it took effect (`undo`).
 Organizations change the addresses of accounts that they control at once.
 """
 
@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import events
+from core.accounts import events, security_notices
 from core.accounts.accounts_rules import EmailNotFree, EmailTaken, LinkInvalid
-from core.accounts.email_changes_rules import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, UndoLinkInvalid, new_email_change
+from core.accounts.email_changes_rules import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
-from core.kernel.errors import refuse
 from core.kernel.principals import require_sign_in
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.accounts.email_changes_rules import EmailChange
-    from core.kernel.principals import Caller, Person
+    from core.kernel.principals import Person
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
@@ -74,8 +72,7 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
     change = new_email_change(account, session_id, email, ports.policy.verification_ttl, now)
     await tx.email_changes.cancel_pending(account.id, now)
     await tx.email_changes.add(change)
-    if change.undo_until is not None:
-        await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGE_REQUESTED, account.email, now, email_change_id=change.id))
+    await security_notices.notify(tx, account, EmailKind.EMAIL_CHANGE_REQUESTED, now, session_id=session_id)
     tx.record(events.email_change_requested(account.id))
     return change
 
@@ -142,7 +139,13 @@ async def change_at_once(tx: Transaction, account: Account, email: Email, now: d
     Raises: EmailNotFree.
     """
     await _set_email(tx, account, email, now)
+    await end_all(tx, account, now)
+
+
+async def end_all(tx: Transaction, account: Account, now: datetime) -> None:
+    """Cancel the pending change of a locked account, and let no undo link work any longer."""
     await tx.email_changes.end_all(account.id, now)
+    await tx.security_notices.end_all(account.id, now)
 
 
 async def _set_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
@@ -164,44 +167,21 @@ async def _end_links(tx: Transaction, account: Account) -> None:
     await tx.pre_auths.remove_all(account.id)
 
 
-async def find_undoable(ports: Ports, token: str) -> EmailChange:
-    """Return the change that an undo link belongs to, without using the link up.
+async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:
+    """Give a locked account the address that it had before all changes since then, and return it. Links in emails end in any case.
 
-    Raises: UndoLinkInvalid.
+    Raises: EmailNotFree.
     """
-    async with ports.storage.reading() as read:
-        change = await read.email_changes.by_undo_token(digest(token)) or refuse(UndoLinkInvalid)
-    return change if change.can_be_undone(ports.clock.now()) else refuse(UndoLinkInvalid)
-
-
-async def undo(ports: Ports, caller: Caller, token: str) -> Email:
-    """Restore the address of the account before a change, and return it. The link works once.
-
-    The change and all later ones end, with their undo links: a thief may have changed the address
-    several times. All sessions, pending sign-ins, trusted devices and links in emails end, too. So do
-    a password that was set and identities that were linked since the request. The second factor stays.
-
-    Raises: UndoLinkInvalid; EmailNotFree.
-    """
-    token_hash, now = digest(token), ports.clock.now()
-    async with ports.storage.transaction(by=caller) as tx:
-        # Read before the account is locked, because the change names the account, and again after it.
-        change = await tx.email_changes.by_undo_token(token_hash) or refuse(UndoLinkInvalid)
-        account = await tx.accounts.lock(change.user_id) or refuse(UndoLinkInvalid)
-        change = await tx.email_changes.by_undo_token(token_hash) or refuse(UndoLinkInvalid)
-        if not change.can_be_undone(now):
-            raise UndoLinkInvalid
-        await tx.email_changes.undo(change, now)
-        if account.email != change.old_email:
-            await _set_email(tx, account, change.old_email, now)
-            await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
-            tx.record(events.email_changed(account.id))
-        else:
-            await _end_links(tx, account)
-        await tx.accounts.mark_verified(account.id, now)  # the link proves the mailbox
-        await tx.sessions.end_all(account.id, now)
-        await tx.devices.distrust(account.id, now)
-        await tx.accounts.drop_password_set_since(account.id, change.requested_at, now)
-        await tx.identities.remove_linked_since(account.id, change.requested_at)
-        tx.record(events.email_change_undone(account.id))
+    change = await tx.email_changes.first_since(account.id, since)
+    if change is None:
+        await _end_links(tx, account)
+        return account.email
+    await tx.email_changes.undo(change, now)
+    if account.email == change.old_email:
+        await _end_links(tx, account)
+    else:
+        await _set_email(tx, account, change.old_email, now)
+        await tx.email_queue.add(new_email(EmailKind.EMAIL_CHANGED, account.email, now))
+        tx.record(events.email_changed(account.id))
+    tx.record(events.email_change_undone(account.id))
     return change.old_email

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.accounts_rules import EmailNotFree
-from core.kernel.errors import Invalid, Limited
+from core.accounts.security_notices_rules import UNDO_TTL
+from core.kernel.errors import Limited
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 # The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
 # two days or more to undo a change that took effect.
 PROOF_TTL: Final = timedelta(hours=24)
-UNDO_TTL: Final = timedelta(hours=72)
 LIMIT_WINDOW: Final = timedelta(hours=1)
 
 
@@ -46,17 +46,9 @@ class EmailChange:
         """Return whether a proof of the new address still completes the change."""
         return self.proved_at is None and self.cancelled_at is None and now < self.expires_at
 
-    def can_be_undone(self, now: datetime) -> bool:
-        """Return whether the link in the notice to the old address still works."""
-        return self.undone_at is None and self.undo_until is not None and now < self.undo_until
-
 
 class NewEmailTaken(EmailNotFree):
     """Another account has this address. If both are yours, sign in to that one or reset its password, delete it, and request this again."""
-
-
-class UndoLinkInvalid(Invalid):
-    """This link is incomplete, has expired, or has already been used. If you cannot sign in, ask the operator of Gatehouse."""
 
 
 class TooManyEmailChanges(Limited):

@@ -25,6 +25,7 @@ class EmailKind(StrEnum):
     PASSWORD_CHANGED = "password_changed"  # noqa: S105
     CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
     EMAIL_CHANGE_REQUESTED = "email_change_requested"  # to the old address
+    IDENTITY_LINKED = "identity_linked"
     EMAIL_CHANGED = "email_changed"  # to the old address, after an organization's change or an undo
     UNUSUAL_SIGN_IN = "unusual_sign_in"
     MFA_ENABLED = "mfa_enabled"
@@ -121,6 +122,7 @@ class QueuedEmail:
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
     email_change_id: UUID | None = None  # the change of address that the email is about
     secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED and SECRET_EXPIRES
+    notice_id: UUID | None = None  # the security notice whose undo token the email has
 
 
 class EmailOutcome(StrEnum):
@@ -177,6 +179,7 @@ def new_email(
     continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     email_change_id: UUID | None = None,
     secret: SecretNotice | None = None,
+    notice_id: UUID | None = None,
 ) -> QueuedEmail:
     """Return an email that is due at once."""
     return QueuedEmail(
@@ -191,6 +194,7 @@ def new_email(
         continuation=continuation,
         email_change_id=email_change_id,
         secret=secret,
+        notice_id=notice_id,
     )
 
 

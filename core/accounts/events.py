@@ -38,6 +38,11 @@ def email_change_undone(user_id: UUID) -> Event:
     return Event(EVENT_KINDS["security.email_change.undone"], str(user_id), of_person=user_id)
 
 
+def changes_undone(user_id: UUID, kinds: Sequence[str]) -> Event:
+    """The link in an email undid changes to the security of an account. `kinds` are those of the emails about them."""
+    return Event(EVENT_KINDS["security.changes.undone"], str(user_id), of_person=user_id, details={"kinds": list(kinds)})
+
+
 def email_changed(user_id: UUID) -> Event:
     """The email address of a user changed: they proved a new one, or an undo restored the old one. Neither address is in the event."""
     return Event(EVENT_KINDS["user.email_changed"], str(user_id), of_person=user_id)
@@ -82,6 +87,16 @@ def account_deactivated(user_id: UUID) -> Event:
     """A platform owner deactivated the account of a user."""
     details = {"whole_account": True, "by_platform": True}
     return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details=details)
+
+
+def account_closed(user_id: UUID) -> Event:
+    """A user deleted their account, which is closed until it is erased."""
+    return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details={"whole_account": True, "by_user": True})
+
+
+def account_reopened(user_id: UUID) -> Event:
+    """A user undid the deletion of their account."""
+    return Event(EVENT_KINDS["user.reactivated"], str(user_id), of_person=user_id, details={"whole_account": True, "by_user": True})
 
 
 def account_reactivated(user_id: UUID, *, whole_account: bool) -> Event:

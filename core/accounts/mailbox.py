@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import events, mfa
+from core.accounts import email_changes, events, mfa
 from core.accounts.accounts_rules import AccountOrigin
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.profile_rules import NO_PROFILE
@@ -53,7 +53,7 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
     if account.is_unproven:
         await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
-        await tx.email_changes.end_all(account.id, now)
+        await email_changes.end_all(tx, account, now)
         await tx.identities.remove_all(account.id)
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
@@ -79,7 +79,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.email_sign_ins.void(account.id)
-    await tx.email_changes.end_all(account.id, now)
+    await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
     await mfa.remove_factor(tx, account, now)

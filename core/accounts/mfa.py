@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, events
+from core.accounts import attempt_limits, events, security_notices
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.mfa_rules import (
@@ -131,7 +131,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
         await tx.devices.distrust(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED], caller, now)
-        await tx.email_queue.add(new_email(EmailKind.MFA_ENABLED, account.email, now))
+        await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id)
         for event in events.mfa_enabled(account.id):
             tx.record(event)
     return codes
@@ -154,10 +154,12 @@ async def disable(ports: Ports, caller: Person) -> bool:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
+        if account.mfa_enabled_at is not None:
+            await tx.mfa.retire(account.id, account.mfa_enabled_at, now)  # an undo restores it
         if not await remove_factor(tx, account, now):
             return False
         await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
-        await tx.email_queue.add(new_email(EmailKind.MFA_DISABLED, account.email, now))
+        await security_notices.notify(tx, account, EmailKind.MFA_DISABLED, now, session_id=caller.session_id)
         for event in events.mfa_disabled(account.id):
             tx.record(event)
     return True
@@ -180,7 +182,7 @@ async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]
             raise NotEnabled
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.mfa.log(account.id, [MfaEvent.BACKUP_CODES_GENERATED], caller, now)
-        await tx.email_queue.add(new_email(EmailKind.BACKUP_CODES_REGENERATED, account.email, now))
+        await security_notices.notify(tx, account, EmailKind.BACKUP_CODES_REGENERATED, now, session_id=caller.session_id)
     return codes
 
 

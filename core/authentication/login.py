@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
+from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules, security_notices
 from core.accounts.accounts_rules import check_password_length
 from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.email_queue_rules import EmailKind
 from core.accounts.mfa_rules import CodeWrong
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import identities
@@ -206,6 +207,8 @@ async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: Verified
     if account.mfa_enabled_at is None or sign_in.device.is_trusted:
         if identity is not None:
             await tx.identities.add(identity.of(account.id, now))
+            if account.created_at < now:  # otherwise this sign-in created it
+                await _notify_of_link(tx, sign_in, identity, now)
         return await start_session(ports, tx, sign_in, now)
     pending = PendingSignIn(
         id=new_id(),
@@ -301,7 +304,16 @@ async def _complete_second_factor(
             is_second_factor=True,
             trust_device=trust_device,
         )
+        if identity is not None:
+            await _notify_of_link(tx, sign_in, identity, now)
         return await start_session(ports, tx, sign_in, now)
+
+
+async def _notify_of_link(tx: Transaction, sign_in: VerifiedSignIn, identity: PendingIdentity, now: datetime) -> None:
+    """Tell the user that a sign-in linked an account that was not known before."""
+    if not identity.known_elsewhere:
+        kind, session_id = EmailKind.IDENTITY_LINKED, sign_in.person.session_id
+        await security_notices.notify(tx, sign_in.account, kind, now, session_id=session_id, detail=identity.provider.value)
 
 
 async def _confirm_service_membership(ports: Ports, signed_in: SignedIn) -> None:

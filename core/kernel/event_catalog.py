@@ -103,6 +103,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.password.reset_sent"),
             *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
             *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
+            *_kinds("Security", Target.USER, "security.changes.undone"),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from core.accounts.mfa_rules import SETUP_TTL
+from core.accounts.security_notices_rules import UNDO_TTL
 from core.kernel.principals import SYSTEM
 from core.maintenance import log_redaction
 from core.maintenance.housekeeping_rules import (
@@ -86,6 +87,8 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
         Sweep.AUTHORIZATION_CODES: CODES_KEPT,
         Sweep.MAILS: FINISHED_MAILS_KEPT,
         Sweep.EMAIL_CHANGES: EMAIL_CHANGES_KEPT,
+        Sweep.SECURITY_NOTICES: EMAIL_CHANGES_KEPT,
+        Sweep.FORMER_MFA: UNDO_TTL,
         Sweep.MFA_SETUPS: SETUP_TTL,
         Sweep.CREDENTIALS: CREDENTIALS_KEPT,
         Sweep.EVENTS: EVENTS_KEPT,

@@ -67,6 +67,8 @@ class Sweep(StrEnum):
     ATTEMPT_LIMITS = "guesses"
     MAILS = "mails"
     EMAIL_CHANGES = "email_changes"
+    SECURITY_NOTICES = "security_notices"
+    FORMER_MFA = "former_mfa"
     MFA_SETUPS = "mfa_setups"
     CREDENTIALS = "credentials"  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
     EVENTS = "events"
@@ -100,6 +102,7 @@ class SealedColumn(StrEnum):
     WAITING_REFRESH_TOKENS = "pre_auths.refresh_token"
     EMAIL_SIGN_IN_CODES = "email_sign_ins.code"
     KEPT_FORM_FIELDS = "kept_forms.fields"
+    FORMER_MFA_SECRETS = "former_mfa.secret"
     SMTP_PASSWORDS = "smtp_settings.password"
     SIEM_TOKENS = "siem_configurations.token"
     MFA_SECRETS = "mfa.secret"

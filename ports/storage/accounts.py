@@ -18,6 +18,7 @@ from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, Tok
 from core.accounts.platform_rules import PlatformFigures
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
 from core.accounts.profile_rules import OwnProfile, Profile
+from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
@@ -33,6 +34,10 @@ class AccountsRead(Protocol):
 
     async def by_email(self, email: Email) -> Account | None:
         """Return the account with this address, usable or not."""
+        ...
+
+    async def next_to_erase(self, now: datetime) -> Account | None:
+        """Return an account that its user deleted, and that must be erased now, or None."""
         ...
 
     async def by_id(self, user_id: UUID) -> Account | None:
@@ -141,6 +146,18 @@ class Accounts(AccountsRead, Protocol):
         """Deactivate the account for a platform owner. The caller ends its sessions. Directories cannot reactivate it."""
         ...
 
+    async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
+        """Return whether the user deleted this account, and the time to undo that is over."""
+        ...
+
+    async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
+        """Close an account that its user deleted, as `deactivate_by_platform` does, until it is erased at this time."""
+        ...
+
+    async def cancel_erasure(self, user_id: UUID, now: datetime) -> bool:
+        """Open an account again that its user deleted, as `reactivate_by_platform` does. Return whether it was to be erased."""
+        ...
+
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         """Allow sign-ins again to an account that the platform deactivated, unless a directory has deactivated it, too."""
         ...
@@ -230,6 +247,18 @@ class Mfa(MfaRead, MfaLog, Protocol):
 
     async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
         """Use up the backup code with this hash. Return whether it was unused."""
+        ...
+
+    async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
+        """Keep the enabled second factor aside for an undo, before `remove`. One that is kept already stays, unless it is too old."""
+        ...
+
+    async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
+        """Restore the second factor that was enabled before `since` and kept aside since then. Return when it was enabled, or None."""
+        ...
+
+    async def remove_codes(self, user_id: UUID) -> None:
+        """Delete all backup codes."""
         ...
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
@@ -398,10 +427,6 @@ class EmailChangesRead(Protocol):
         """Return the user's pending change."""
         ...
 
-    async def by_undo_token(self, token_hash: bytes) -> EmailChange | None:
-        """Return the change with this undo token. It may have been undone, or it may be too late to undo it."""
-        ...
-
 
 class EmailChanges(EmailChangesRead, Protocol):
     """Write access to changes of email addresses. Callers lock the account before they write."""
@@ -414,6 +439,10 @@ class EmailChanges(EmailChangesRead, Protocol):
         """Return the change, if it exists."""
         ...
 
+    async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
+        """Return the first change that the user requested since then, and that can be undone, or None."""
+        ...
+
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
         ...
@@ -424,10 +453,6 @@ class EmailChanges(EmailChangesRead, Protocol):
 
     async def is_reserved(self, email: Email, now: datetime) -> bool:
         """Return whether the address is reserved for an account that does not have it now."""
-        ...
-
-    async def save_undo_token(self, change_id: UUID, token_hash: bytes) -> None:
-        """Store the hash of the token in the notice to the old address."""
         ...
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
@@ -444,6 +469,42 @@ class EmailChanges(EmailChangesRead, Protocol):
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         """Cancel the pending change, and let no change of the user be undone any longer."""
+        ...
+
+
+class SecurityNoticesRead(Protocol):
+    """Read access to the emails about ways into an account."""
+
+    async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
+        """Return the notice with this undo token. It may have been used, or have expired."""
+        ...
+
+    async def live(self, user_id: UUID, now: datetime) -> list[SecurityNotice]:
+        """Return the notices of the account that can still be undone, oldest first."""
+        ...
+
+
+class SecurityNotices(SecurityNoticesRead, Protocol):
+    """Write access to these notices. Callers lock the account before they write."""
+
+    async def add(self, notice: SecurityNotice) -> None:
+        """Add a notice."""
+        ...
+
+    async def by_id(self, notice_id: UUID) -> SecurityNotice | None:
+        """Return the notice, if it exists."""
+        ...
+
+    async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
+        """Store the hash of the token in the email."""
+        ...
+
+    async def use_up(self, user_id: UUID, since: datetime, now: datetime) -> None:
+        """Mark the notices of the account since then as undone."""
+        ...
+
+    async def end_all(self, user_id: UUID, now: datetime) -> None:
+        """Let no notice of the account be undone any longer."""
         ...
 
 
@@ -601,6 +662,8 @@ class AccountsReading(Protocol):
     @property
     def email_changes(self) -> EmailChangesRead: ...
     @property
+    def security_notices(self) -> SecurityNoticesRead: ...
+    @property
     def mfa(self) -> MfaRead: ...
     @property
     def one_time_tokens(self) -> OneTimeTokensRead: ...
@@ -621,6 +684,8 @@ class AccountsTransaction(Protocol):
     def attempt_limits(self) -> AttemptReset: ...
     @property
     def email_changes(self) -> EmailChanges: ...
+    @property
+    def security_notices(self) -> SecurityNotices: ...
     @property
     def email_queue(self) -> EmailQueue: ...
     @property

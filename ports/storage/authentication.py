@@ -510,6 +510,10 @@ class Identities(IdentitiesRead, Protocol):
         """Unlink all identities of the user, in the account and in all services."""
         ...
 
+    async def remove_linked_at(self, user_id: UUID, linked_at: datetime) -> None:
+        """Unlink the identities that were linked at this time."""
+        ...
+
     async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
         """Unlink the identities that were linked at that time or later, in the account and in all services."""
         ...

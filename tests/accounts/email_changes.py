@@ -14,7 +14,7 @@ from tests.fakes.outside import FakeMailTransport
 from tests.support.builders import EMAIL, Answer, Api, deliver, link
 
 FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
-UNDO: Final = "/auth/undo-email-change"
+UNDO: Final = "/auth/undo"
 
 
 async def open_proof(api: Api, token: str) -> Answer:

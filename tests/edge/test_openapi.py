@@ -200,9 +200,10 @@ POST   /api/auth/forgot-password                                  400 429
 POST   /api/auth/reset-password                                   400 429
 GET    /auth/reset-password                                       400 429
 POST   /auth/reset-password                                       400 403 413 415 429
-GET    /auth/undo-email-change                                    400 429
+GET    /auth/undo                                                 400 429
+GET    /auth/undo-email-change                                    429
 POST   /auth/par                                                  400 401 403 404 413 415 429
-POST   /auth/undo-email-change                                    400 403 413 415 429
+POST   /auth/undo                                                 400 403 413 415 429
 GET    /auth/recover-owner                                        400 429
 POST   /auth/recover-owner                                        400 403 413 415 429
 POST   /api/auth/resend-verification                              400 429

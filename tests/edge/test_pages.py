@@ -109,8 +109,8 @@ PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
     "accounts/email_changed.html": {**LINKS, "email": "ada@example.org", "is_own": False},
-    "accounts/undo_email_change.html": {"token": "8f14e45f", "email": "ada@example.org"},
-    "accounts/email_change_undone.html": {"email": "ada@example.org"},
+    "accounts/undo.html": {"token": "8f14e45f", "email": "ada@example.org", "since": TIME},
+    "accounts/undone.html": {"email": "ada@example.org", "is_reopened": True},
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),

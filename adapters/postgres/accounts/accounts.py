@@ -311,7 +311,29 @@ class Accounts(Repository):
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(
-            "deactivated_at = directory_deactivated_at, platform_deactivated_at = null, directory_deactivated_at = null", user_id, now
+            "deactivated_at = directory_deactivated_at, platform_deactivated_at = null, directory_deactivated_at = null, erase_at = null",
+            user_id,
+            now,
+        )
+
+    async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
+        await self.deactivate_by_platform(user_id, now)
+        await self._run("update users set erase_at = %(erase_at)s where id = %(user_id)s", user_id=user_id, erase_at=erase_at)
+
+    async def cancel_erasure(self, user_id: UUID, now: datetime) -> bool:
+        if not await self._exists("select 1 from users where id = %(user_id)s and erase_at is not null", user_id=user_id):
+            return False
+        await self.reactivate_by_platform(user_id, now)
+        return True
+
+    async def next_to_erase(self, now: datetime) -> Account | None:
+        return await self._one(
+            to_account, f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1", now=now
+        )
+
+    async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
+        return await self._exists(
+            "select 1 from users where id = %(user_id)s and erase_at <= %(now)s and anonymized_at is null", user_id=user_id, now=now
         )
 
     async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime) -> None:

@@ -67,8 +67,14 @@ class EmailChanges(Repository):
     async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
         return await self._one(to_email_change, f"{SELECT} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
 
-    async def by_undo_token(self, token_hash: bytes) -> EmailChange | None:
-        return await self._one(to_email_change, SELECT + "where undo_token_hash = %(token_hash)s", token_hash=token_hash)
+    async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
+        return await self._one(
+            to_email_change,
+            f"""{SELECT} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
+            order by position limit 1""",
+            user_id=user_id,
+            since=since,
+        )
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         return await self._one(
@@ -97,11 +103,6 @@ class EmailChanges(Repository):
             limit 1""",
             email=email,
             now=now,
-        )
-
-    async def save_undo_token(self, change_id: UUID, token_hash: bytes) -> None:
-        await self._run(
-            "update email_changes set undo_token_hash = %(token_hash)s where id = %(change_id)s", change_id=change_id, token_hash=token_hash
         )
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:

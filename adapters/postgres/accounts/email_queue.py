@@ -69,6 +69,7 @@ class EmailQueue(SealingRepository):
             continuation=LinkContinuation(row[11], row[12], row[13]),
             email_change_id=row[14],
             secret=None if row[15] is None else to_secret_notice(row[15]),
+            notice_id=row[16],
         )
 
     def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
@@ -97,9 +98,10 @@ class EmailQueue(SealingRepository):
             f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, next_path, browser_hash,
-                                   service_id, email_change_id, secret, directory_number)
+                                   service_id, email_change_id, secret, security_notice_id, directory_number)
                 select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s,
-                       %(next_path)s, %(browser_hash)s, %(service_id)s, %(email_change_id)s::uuid, %(secret)s::jsonb, next.number
+                       %(next_path)s, %(browser_hash)s, %(service_id)s, %(email_change_id)s::uuid, %(secret)s::jsonb,
+                       %(notice_id)s::uuid, next.number
                 from (select {number} as number) next
                 returning due_at)
             select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
@@ -117,6 +119,7 @@ class EmailQueue(SealingRepository):
             service_id=email.continuation.service_id,
             email_change_id=email.email_change_id,
             secret=None if email.secret is None else Jsonb(to_json(email.secret)),
+            notice_id=email.notice_id,
         )
         self._signals.mails_due(queued)
 
@@ -159,9 +162,10 @@ class EmailQueue(SealingRepository):
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due cross join async_commit where m.id = due.id
                 returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
-                          m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id, m.secret)
+                          m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id, m.secret,
+                          m.security_notice_id)
             select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id, next_path,
-                   browser_hash, service_id, email_change_id, secret
+                   browser_hash, service_id, email_change_id, secret, security_notice_id
             from claimed order by created_at""",
             now=now,
             lease_until=lease_until,

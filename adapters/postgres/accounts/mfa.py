@@ -11,6 +11,7 @@ from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
+from core.accounts.security_notices_rules import UNDO_TTL
 from core.kernel.principals import Caller, Person
 from ports.crypto import SecretContext, Vault
 
@@ -31,6 +32,10 @@ ENROLLMENT_COLUMN_COUNT: Final = 5
 
 def secret_context(user_id: UUID) -> SecretContext:
     return SecretContext("mfa", str(user_id), "secret")
+
+
+def former_secret_context(user_id: UUID) -> SecretContext:
+    return SecretContext("former_mfa", str(user_id), "secret")
 
 
 def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
@@ -115,6 +120,55 @@ class Mfa(MfaLog, SealingRepository):
 
     async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
         return await self._run(USE_CODE, user_id=user_id, code_hash=code_hash, now=now) == 1
+
+    async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
+        enrollment = await self.enrollment(user_id)
+        if enrollment is None:
+            return
+        await self._run(
+            """
+            insert into former_mfa as f (user_id, secret, setup_at, enabled_at, last_step, removed_at)
+            values (%(user_id)s, %(secret)s, %(setup_at)s, %(enabled_at)s, %(last_step)s, %(now)s)
+            on conflict (user_id) do update set
+                secret = excluded.secret, setup_at = excluded.setup_at, enabled_at = excluded.enabled_at,
+                last_step = excluded.last_step, removed_at = excluded.removed_at
+            where f.removed_at < %(too_old)s""",
+            user_id=user_id,
+            secret=self._vault.seal(enrollment.secret.encode(), former_secret_context(user_id)),
+            setup_at=enrollment.setup_at,
+            enabled_at=enabled_at,
+            last_step=enrollment.last_step,
+            now=now,
+            too_old=now - UNDO_TTL,
+        )
+
+    async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
+        former = await self._one(
+            lambda row: row,
+            """
+            delete from former_mfa where user_id = %(user_id)s and removed_at >= %(since)s and enabled_at < %(since)s
+            returning secret, setup_at, enabled_at, last_step""",
+            user_id=user_id,
+            since=since,
+        )
+        if former is None:
+            return None
+        secret = self._vault.open(former[0], former_secret_context(user_id))
+        await self._run(
+            """
+            insert into mfa (user_id, secret, setup_at, last_step) values (%(user_id)s, %(secret)s, %(setup_at)s, %(last_step)s)
+            on conflict (user_id) do update set
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step, codes_salt = null""",
+            user_id=user_id,
+            secret=self._vault.seal(secret, secret_context(user_id)),
+            setup_at=former[1],
+            last_step=former[3],
+        )
+        enabled_at: datetime = former[2]
+        return enabled_at
+
+    async def remove_codes(self, user_id: UUID) -> None:
+        await self._run("delete from backup_codes where user_id = %(user_id)s", user_id=user_id)
 
     def redeem_step_deferred(
         self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime

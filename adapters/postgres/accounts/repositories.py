@@ -9,6 +9,7 @@ from adapters.postgres.accounts.mfa import Mfa
 from adapters.postgres.accounts.one_time_tokens import OneTimeTokens
 from adapters.postgres.accounts.platform import Platform
 from adapters.postgres.accounts.platform_users import PlatformUsers
+from adapters.postgres.accounts.security_notices import SecurityNotices
 from adapters.postgres.engine.scope import Scope, repository
 
 
@@ -19,6 +20,7 @@ class AccountsRepositories(Scope):
     devices = repository(Devices)
     attempt_limits = repository(AttemptLimits)
     email_changes = repository(EmailChanges)
+    security_notices = repository(SecurityNotices)
     email_queue = repository(EmailQueue)
     mfa = repository(Mfa)
     one_time_tokens = repository(OneTimeTokens)

@@ -202,6 +202,11 @@ class Identities(SealingRepository):
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
 
+    async def remove_linked_at(self, user_id: UUID, linked_at: datetime) -> None:
+        await self._run(
+            "delete from identities where user_id = %(user_id)s and linked_at = %(linked_at)s", user_id=user_id, linked_at=linked_at
+        )
+
     async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
         await self._run("delete from identities where user_id = %(user_id)s and linked_at >= %(since)s", user_id=user_id, since=since)
 

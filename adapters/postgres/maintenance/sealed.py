@@ -111,6 +111,11 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         order by id::text limit %(limit)s for update""",
         "update email_sign_ins set code = %(value)s where id = %(row)s::uuid",
     ),
+    SealedColumn.FORMER_MFA_SECRETS: Column(
+        lambda row: mfa.former_secret_context(UUID(row)),
+        "select user_id::text, secret from former_mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
+        "update former_mfa set secret = %(value)s where user_id = %(row)s::uuid",
+    ),
     SealedColumn.KEPT_FORM_FIELDS: Column(
         lambda row: kept_forms.secret_context(UUID(row)),
         "select id::text, fields from kept_forms where id::text > %(after)s order by id::text limit %(limit)s for update",

@@ -11,7 +11,8 @@ import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts import security_notices
+from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
 from core.accounts.own_account import lock_own_account
 from core.applications.api_keys_rules import LAST_USED_PRECISION
 from core.authentication import events
@@ -99,7 +100,8 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
         await tx.personal_tokens.add(token, digest(secret), caller)
         if organization is not None:
             await tx.members.confirm(organization.id, account.id, now)
-        await tx.email_queue.add(new_email(EmailKind.PERSONAL_TOKEN_CREATED, account.email, now, secret=_to_notice(token)))
+        kind, session_id = EmailKind.PERSONAL_TOKEN_CREATED, caller.session_id
+        await security_notices.notify(tx, account, kind, now, session_id=session_id, secret=_to_notice(token))
         tx.record(events.personal_token_created(token))
     return token, secret
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.accounts import accounts, accounts_rules, mailbox
+from core.accounts import accounts, accounts_rules, mailbox, security_notices
 from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin, EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
@@ -435,4 +435,7 @@ async def _link(ports: Ports, person: Person, pending: ProviderState, identity: 
             raise IdentityLinkedToAnother
         if not await tx.identities.add(_pending_identity(pending, identity, known_elsewhere=match is not None).of(account.id, now)):
             raise AlreadyLinked
+        await security_notices.notify(
+            tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
+        )
         tx.record(authentication_events.identity_linked(account.id, pending.provider))

@@ -84,8 +84,9 @@ POST   /api/auth/forgot-password              200  200  200  200  200  200  200 
 POST   /api/auth/reset-password               200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 GET    /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/reset-password                   200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-GET    /auth/undo-email-change                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
-POST   /auth/undo-email-change                200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+GET    /auth/undo-email-change                303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303  303
+GET    /auth/undo                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
+POST   /auth/undo                             200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /api/auth/resend-verification          200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 POST   /auth/device/code                      200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
 POST   /auth/token                            200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
@@ -580,7 +581,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/reset-password": Request(query={"token": "{reset_token}"}),
     "POST /auth/reset-password": Request(form={"token": "{reset_token}", "new_password": "another good password"}),
     "GET /auth/undo-email-change": Request(query={"token": "{undo_token}"}),
-    "POST /auth/undo-email-change": Request(form={"token": "{undo_token}"}),
+    "GET /auth/undo": Request(query={"token": "{undo_token}"}),
+    "POST /auth/undo": Request(form={"token": "{undo_token}"}),
     "POST /api/auth/resend-verification": Request({"email": "{own_email}"}),
     "PATCH /api/user": Request({"email": "moved@anywhere.example"}),
     "POST /api/user/set-password": Request(

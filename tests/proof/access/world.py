@@ -18,6 +18,7 @@ from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.email_changes_rules import new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.security_notices_rules import UNDO_TTL, SecurityNotice
 from core.applications.api_keys_rules import ApiKey
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceType
@@ -499,7 +500,11 @@ async def _add_tenant(
         email_sign_in = await add_email_sign_ins(tx, further, slug, now)
         change = new_email_change(further, sessions["further"].session_id, Email(f"pending@{slug}.example"), timedelta(hours=24), now)
         await tx.email_changes.add(change)
-        await tx.email_changes.save_undo_token(change.id, digest(secrets["undo_token"]))
+        notice = SecurityNotice(
+            new_id(), further.id, sessions["further"].session_id, EmailKind.EMAIL_CHANGE_REQUESTED, further.email, now, now + UNDO_TTL
+        )
+        await tx.security_notices.add(notice)
+        await tx.security_notices.save_token(notice.id, digest(secrets["undo_token"]))
         await tx.one_time_tokens.add(
             digest(secrets["recovery_token"]),
             TokenPurpose.RECOVER_OWNER,

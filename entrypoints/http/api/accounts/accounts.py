@@ -9,6 +9,7 @@ from core import privacy
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
 from core.kernel.api_scopes import Area
+from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
@@ -246,10 +247,16 @@ async def delete_account() -> Message:
     You must have signed in at most 10 minutes ago, with your second factor if you use one. Your email
     address, profile and sign-in methods are removed, and all sessions end. Organizations and
     applications keep your id without them. Subscriptions are not canceled. If you own an organization,
-    transfer its ownership first. Platform owners must lose that role first.
+    transfer its ownership first. Platform owners must lose that role first. If a way to sign in was
+    added, changed or removed in the last 72 hours, the account is closed at once and erased after them,
+    unless the link in an email about that undoes the deletion.
     """
-    await privacy.delete_own_account(ports(), signed_in())
-    return Message(message="Your account was deleted.")
+    erase_at = await privacy.delete_own_account(ports(), signed_in())
+    if erase_at is None:
+        return Message(message="Your account was deleted.")
+    return Message(
+        message=f"Your account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
+    )
 
 
 class EmailRequired(Invalid):

@@ -1,14 +1,19 @@
 """The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
 
+from typing import Any
+from urllib.parse import urlencode
+
 from quart import Blueprint, Response, request
 
-from core.accounts import accounts, email_changes
+from core.accounts import accounts, undo
 from core.accounts.accounts_rules import LinkInvalid, PasswordReset
 from core.accounts.one_time_tokens import TokenPurpose
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
+from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
-from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.providers import Provider
 from core.tenancy import branding
 from core.tenancy.branding_rules import Design
 from entrypoints.http.edge import cookies
@@ -23,6 +28,7 @@ from entrypoints.http.pages.authentication.sign_in import (
     form_page,
     links,
     page_values,
+    redirect,
     refused_form_page,
     safe_next,
     sign_in_browser,
@@ -111,9 +117,16 @@ async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None
 
 def _form(token: str, reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
     status = 200 if problem is None else 400
-    return render(
-        "accounts/reset_password.html", status=status, form_action="'self'", design=design, token=token, reset=reset, problem=problem
-    )
+    added = [
+        (
+            f"keep:{method.id}",
+            None if method.name is None else ports().policy.provider_names[Provider(method.name)],
+            format_utc(method.added_at),
+        )
+        for method in reset.added
+    ]
+    values: dict[str, Any] = {"design": design, "token": token, "reset": reset, "added": added, "problem": problem}
+    return render("accounts/reset_password.html", status=status, form_action="'self'", **values)
 
 
 @routes.post("/auth/reset-password")
@@ -137,7 +150,8 @@ async def reset_password() -> Response:
     if reset is None:
         return await _refused_reset(LinkInvalid(), token, design)
     try:
-        await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""))
+        kept = [method.id for method in reset.added if f"keep:{method.id}" in form]
+        await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""), kept)
     except LinkInvalid as refusal:
         return await _refused_reset(refusal, token, design)
     except Invalid as refusal:
@@ -148,29 +162,37 @@ async def reset_password() -> Response:
 
 @routes.get("/auth/undo-email-change")
 @anyone
-@describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
+@describes_page({303: "Continue at `/auth/undo`."}, query=TOKEN)
 async def undo_email_change_page() -> Response:
-    """Show the form to undo a change of the email address.
+    """Lead to the page of undo links. Emails of earlier releases have this link."""
+    return redirect(f"{UNDO_PATH}?{urlencode({'token': request.args.get('token', '')})}")
 
-    The link in the notice to the old address leads here. Opening it changes nothing.
+
+@routes.get(UNDO_PATH)
+@anyone
+@describes_page({200: "The form.", 400: "The link has expired or has been used."}, query=TOKEN)
+async def undo_page() -> Response:
+    """Show the form to undo a change to the security of an account, and everything since.
+
+    The link in the email about the change leads here. Opening it changes nothing.
     """
     token = request.args.get("token", "")
-    change = await email_changes.find_undoable(ports(), token)
-    return page_response(render("accounts/undo_email_change.html", form_action="'self'", token=token, email=change.old_email))
+    notice = await undo.find_undoable(ports(), token)
+    values: dict[str, Any] = {"token": token, "email": notice.address, "since": format_utc(notice.created_at)}
+    return page_response(render("accounts/undo.html", form_action="'self'", **values))
 
 
-@routes.post("/auth/undo-email-change")
+@routes.post(UNDO_PATH)
 @anyone
 @describes_page(
-    {200: "The change is undone.", 400: "The link has expired or has been used.", 403: "The form does not come from our page."},
+    {200: "The changes are undone.", 400: "The link has expired or has been used.", 403: "The form does not come from our page."},
     form=["token"],
 )
-async def undo_email_change() -> Response:
-    """Undo a change of the email address.
+async def undo_changes() -> Response:
+    """Undo a change to the security of an account, and everything since.
 
-    The form of the page sends this. The account gets its old address back, and all sessions end. The
-    second factor stays.
+    The form of the page sends this. All sessions and personal access tokens end. It signs no one in.
     """
     form = await read_form()
-    email = await email_changes.undo(ports(), caller(), form.get("token", ""))
-    return page_response(render("accounts/email_change_undone.html", email=email))
+    undone = await undo.undo(ports(), caller(), form.get("token", ""))
+    return page_response(render("accounts/undone.html", email=undone.email, is_reopened=undone.is_reopened))

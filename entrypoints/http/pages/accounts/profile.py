@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 from core import privacy
 from core.accounts import accounts, profiles
 from core.accounts.profile_rules import DETAILS, ProfileChanges, time_zones
+from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
@@ -129,10 +130,10 @@ async def delete_account() -> Response:
     try:
         if Email.parse_part(form.get("email", "").strip()) != user.email:
             raise ConfirmationWrong
-        await privacy.delete_own_account(ports(), user)
+        erase_at = await privacy.delete_own_account(ports(), user)
     except (Invalid, Forbidden) as refusal:
         return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
-    response = page_response(render("accounts/deleted.html"))
+    response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
     cookies.clear_session_cookie(response)
     cookies.clear_trust_cookie(response)
     return response

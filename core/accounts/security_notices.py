@@ -1,0 +1,44 @@
+"""Emails about a way into an account that was added, changed or removed (security A-13).
+
+They go at once to the verified address that the account has before the change. Their link undoes it
+(`undo`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts.email_queue_rules import new_email
+from core.accounts.security_notices_rules import UNDO_TTL, SecurityNotice
+from core.kernel.values import new_id
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.accounts_rules import Account
+    from core.accounts.email_queue_rules import EmailKind, SecretNotice
+    from ports.storage import Transaction
+
+
+async def notify(
+    tx: Transaction,
+    account: Account,
+    kind: EmailKind,
+    now: datetime,
+    *,
+    session_id: UUID | None,
+    secret: SecretNotice | None = None,
+    detail: str | None = None,
+    undo_until: datetime | None = None,
+) -> None:
+    """Queue the email about a change to a locked account, which the caller makes at `now`.
+
+    If the address is verified, the email has an undo link. An address that is not verified may belong to
+    another person, who has no right to the account (security A-9).
+    """
+    notice = None
+    if account.email_verified_at is not None:
+        notice = SecurityNotice(new_id(), account.id, session_id, kind, account.email, now, undo_until or now + UNDO_TTL, detail)
+        await tx.security_notices.add(notice)
+    await tx.email_queue.add(new_email(kind, account.email, now, secret=secret, notice_id=None if notice is None else notice.id))
