@@ -72,7 +72,8 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
     change = new_email_change(account, session_id, email, ports.policy.verification_ttl, now)
     await tx.email_changes.cancel_pending(account.id, now)
     await tx.email_changes.add(change)
-    await security_notices.notify(tx, account, EmailKind.EMAIL_CHANGE_REQUESTED, now, session_id=session_id)
+    if change.undo_until is not None:
+        await security_notices.notify(tx, account, EmailKind.EMAIL_CHANGE_REQUESTED, now, session_id=session_id)
     tx.record(events.email_change_requested(account.id))
     return change
 

@@ -18,7 +18,7 @@ from ports.outside import EmailMessage
 from tests.actors.helpers import capture_log
 from tests.actors.mailing import ADA, BOB, MIDDLE, all_finished, claim_one, mailing, prepared_one, queue, rows
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import add_account, deliver, link, sign_in
+from tests.support.builders import add_account, deliver, fresh_sign_in, link, sign_in
 from tests.support.waiting import PATIENCE
 
 
@@ -144,7 +144,7 @@ async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Poo
 async def change(ports: Ports) -> EmailChange:
     """A pending change of the address, with its two emails in the queue: the notice to ADA comes first."""
     account = await add_account(ports, ADA)
-    person = Person(user_id=account.id, email=ADA, session_id=(await sign_in(ports, account)).session_id, address=None, agent=None)
+    person = Person(user_id=account.id, email=ADA, session_id=(await sign_in(ports, account)).session_id, sign_in=fresh_sign_in(ports))
     requested = await email_changes.request(ports, person, BOB)
     assert requested is not None
     return requested

@@ -22,7 +22,7 @@ from ports import Ports
 from tests.actors.helpers import wait_until_idle
 from tests.actors.mailing import mailing
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import add_account, add_invitation, add_organization, deliver, mail_server, run_sql, sign_in
+from tests.support.builders import add_account, add_invitation, add_organization, deliver, fresh_sign_in, mail_server, run_sql, sign_in
 from tests.support.waiting import PATIENCE, eventually
 
 ADA = Email("ada@example.com")
@@ -110,7 +110,7 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
             await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
         case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
             session = await sign_in(ports, ada)
-            caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, address=None, agent=None)
+            caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, sign_in=fresh_sign_in(ports))
             await email_changes.request(ports, caller, Email("new@example.com"))
             await run_sql(pool, "delete from mails where kind <> %s", kind)
         case EmailKind.ORGANIZATION_WAITING:

@@ -68,6 +68,8 @@ MAIL = PreparedEmail(
         EmailSignInOrigin("Firefox on Linux", "Saint-Remy-en-Bouzemont-Saint-Genest-et-Isson, FR", "2001:db8::1", EMAIL_REQUESTED_AT),
     ),
     link_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
+    undo_until=datetime(2026, 3, 7, 5, 6, 7, tzinfo=UTC),
+    detail="codehost",
     secret=SecretNotice(
         kind=NoticedSecret.API_KEY,
         name="Nightly & <Export>",
@@ -87,7 +89,6 @@ PATHS = {
     EmailKind.WELCOME: "/auth/reset-password",
     EmailKind.EMAIL_SIGN_IN: "/auth/email-sign-in",
     EmailKind.CONFIRM_EMAIL_CHANGE: "/auth/verify-email",
-    EmailKind.EMAIL_CHANGE_REQUESTED: "/auth/undo-email-change",
 }
 
 

@@ -26,10 +26,12 @@ LIFETIMES = {
 ACCOUNT = f"a Gatehouse account for you: {MAIL.address}."
 NOTICES = [kind for kind in EmailKind if kind not in PATHS]
 # Notices after which the reader may have to set a new password.
-RECOVERY = (
-    *(EmailKind.PASSWORD_CHANGED, EmailKind.UNUSUAL_SIGN_IN, EmailKind.MFA_DISABLED),
-    *(EmailKind.BACKUP_CODES_REGENERATED, EmailKind.BACKUP_CODE_USED),
+# Notices with an undo link, if the address is verified.
+UNDOABLE = (
+    *(EmailKind.PASSWORD_CHANGED, EmailKind.MFA_ENABLED, EmailKind.MFA_DISABLED, EmailKind.BACKUP_CODES_REGENERATED),
+    *(EmailKind.EMAIL_CHANGE_REQUESTED, EmailKind.IDENTITY_LINKED),
 )
+RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
@@ -50,6 +52,18 @@ def test_a_notice_links_to_the_page_that_starts_a_password_reset(kind: EmailKind
     link = f"{BASE_URL}/app/forgot-password"
     assert link in message.text.splitlines(), "on a line of its own"
     assert Page(message.html).links == [link, link]
+
+
+@pytest.mark.parametrize("kind", [*UNDOABLE, EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.ACCOUNT_DELETED])
+def test_a_notice_about_a_way_into_the_account_has_an_undo_link_and_its_end(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, notice_id=MAIL.id))
+    link = f"{BASE_URL}/auth/undo?token={TOKEN}"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links[-2:] == [link, link]
+    for part in (message.text, Page(message.html).visible_text):
+        assert "If this wasn't you, undo this and everything that was changed since." in normalize(part)
+        assert "The link works once and expires on 7 March 2026 at 05:06 UTC." in normalize(part)
+        assert "/app/forgot-password" not in part
 
 
 @pytest.mark.parametrize("kind", USABLE)
@@ -93,7 +107,7 @@ def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     link = f"{BASE_URL}/app/organizations/acme/applications/shop/api-keys"
     assert link in message.text.splitlines(), "on a line of its own"
-    assert Page(message.html).links == [link, link]
+    assert Page(message.html).links[:2] == [link, link]
     for part in (message.text, Page(message.html).visible_text):
         for fact in ("Nightly & <Export>", "sk_live_k2v7qa", "Acme & <Sons>", "expires on 3 April 2026 at 05:06 UTC"):
             assert fact in normalize(part)
@@ -118,7 +132,7 @@ def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | N
         assert f"The {text}, named Nightly, expires on 3 April 2026" in normalize(part)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind is not EmailKind.SECRET_EXPIRES])
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.REAUTHENTICATION)])
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     for part in (message.text, Page(message.html).visible_text):
@@ -194,9 +208,8 @@ def test_a_sign_in_email_has_the_code_and_says_where_the_request_came_from() -> 
     assert "sign in to your Gatehouse account" in normalize(TEMPLATES.compose(without).text)
 
 
-@pytest.mark.parametrize("kind", [EmailKind.CONFIRM_EMAIL_CHANGE, EmailKind.EMAIL_CHANGE_REQUESTED])
-def test_an_email_about_a_change_of_address_states_when_its_link_expires(kind: EmailKind) -> None:
-    message = TEMPLATES.compose(replace(MAIL, kind=kind, invitation=None))
+def test_an_email_that_proves_an_address_states_when_its_link_expires() -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=EmailKind.CONFIRM_EMAIL_CHANGE, invitation=None))
     for part in (message.text, Page(message.html).visible_text):
         assert "The link works once and expires on 7 March 2026 at 05:06 UTC." in normalize(part)
 

@@ -114,6 +114,7 @@ PAGES: dict[str, dict[str, object]] = {
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
+        "added": [("keep:1", "Codehost", TIME), ("keep:2", None, TIME)],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {
@@ -287,7 +288,7 @@ PAGES: dict[str, dict[str, object]] = {
         "must_sign_in": False,
         "problem": "It is not right.",
     },
-    "accounts/deleted.html": {},
+    "accounts/deleted.html": {"erase_at": TIME},
     "accounts/email.html": {
         **ACCOUNT,
         **{"email": "ada@example.org", "verified": False, "pending": "lovelace@example.org", "until": TIME, "typed": "ada"},

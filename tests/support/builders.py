@@ -57,6 +57,7 @@ from core.authentication.sessions_rules import Session, TokenPair
 from core.authentication.tokens.signing_keys_rules import SigningKey
 from core.kernel.policy import Policy
 from core.kernel.principals import SYSTEM, Caller, Claims, Role, ServiceContext
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from core.tenancy.mail_server_rules import MailServer
@@ -326,6 +327,11 @@ class SignedIn:
     session_id: UUID
     access_token: str
     refresh_token: str
+
+
+def fresh_sign_in(ports: Ports) -> SignInFacts:
+    """Return a sign-in of now, for a person who calls a use case directly."""
+    return SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False)
 
 
 async def sign_in(

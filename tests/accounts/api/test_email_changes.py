@@ -243,8 +243,10 @@ async def test_each_notice_undoes_also_what_replaced_its_change(changer: EmailCh
 async def test_an_undo_skips_no_second_factor_and_trusts_no_device(
     changer: EmailChanger, api: Api, ports: Ports, pool: Pool, user: Account, token: str
 ) -> None:
+    """A second factor that is older than the request stays."""
+    await add_mfa(ports, user, at=ports.clock.now() - timedelta(days=1))
+    await run_sql(pool, "update sessions set second_factor = true")
     undo_token = await changer.change(token, NEW)
-    await add_mfa(ports, user)
     statement = """
         insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
                              trust_expires_at, created_at, updated_at)
@@ -294,7 +296,7 @@ async def test_of_20_concurrent_undos_one_succeeds(changer: EmailChanger, api: A
     answers = await run_concurrently(20, lambda _: undo(api, undo_token))
     assert sorted(answer.status for answer in answers) == [200] + [400] * 19
     assert await run_sql(pool, "select email from users") == [(EMAIL,)]
-    assert await names(pool, "%undone") == ["security.email_change.undone"]
+    assert sorted(await names(pool, "%undone")) == ["security.changes.undone", "security.email_change.undone"]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_changes_rules import EmailChange
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.principals import SYSTEM, Role
-from core.kernel.values import Email, digest
+from core.kernel.values import Email
 from core.provisioning.profiles_rules import ScimProfile
 from core.provisioning.users_rules import UserNameTaken
 from core.tenancy.organizations_rules import Membership

@@ -31,6 +31,11 @@ REFUSED = {
     # password, email address
     ("PATCH", "/api/user"),
     ("POST", "/api/user/set-password"),
+    # a new sign-in of the user
+    ("GET", "/api/auth/reauthenticate"),
+    ("POST", "/api/auth/reauthenticate"),
+    ("POST", "/api/auth/reauthenticate/email"),
+    ("POST", "/api/auth/reauthenticate/<provider>"),
     ("POST", "/api/user/change-password"),
     # the second factor
     ("POST", "/api/user/mfa/setup"),

@@ -104,6 +104,12 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at)
             values (%s, %s, %s, 'old@example.com', 'new@example.com', %s, %s)"""
         await run_sql(pool, change, uuid4(), user.id, uuid4(), time, time)
+        notice = """
+            insert into security_notices (id, user_id, kind, address, created_at, undo_until)
+            values (%s, %s, 'password_changed', 'ada@example.com', %s, %s)"""
+        await run_sql(pool, notice, uuid4(), user.id, time, time)
+        former = "insert into former_mfa (user_id, secret, setup_at, enabled_at, removed_at) values (%s, 'x', %s, %s, %s)"
+        await run_sql(pool, former, (await add(storage, account(Email(f"{time.timestamp()}@example.com")))).id, time, time, time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         email_sign_in = """
@@ -192,6 +198,8 @@ SWEPT_TABLES = {
     Sweep.ATTEMPT_LIMITS: ("guesses", 1),
     Sweep.MAILS: ("mails", 1),
     Sweep.EMAIL_CHANGES: ("email_changes", 1),
+    Sweep.SECURITY_NOTICES: ("security_notices", 1),
+    Sweep.FORMER_MFA: ("former_mfa", 1),
     Sweep.MFA_SETUPS: ("mfa", 1),
     Sweep.CREDENTIALS: ("credentials", 1),
     Sweep.EVENTS: ("events", 1),

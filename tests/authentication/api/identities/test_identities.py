@@ -65,7 +65,7 @@ async def test_a_link_starts_with_a_ticket_for_the_browser(user: Person, app: Qu
     assert address.path == "/auth/websuite"
     [(name, [ticket])] = parse_qs(address.query).items()
     assert (name, len(ticket)) == ("link", 43)
-    expected = (digest(ticket), user.account.id, user.sessions[PLATFORM].session_id, None, "websuite", timedelta(seconds=60), clock.now())
+    expected = (digest(ticket), user.account.id, user.sessions[PLATFORM].session_id, None, "websuite", timedelta(minutes=10), clock.now())
     assert await user.tickets() == [expected]
     assert answer.headers["Cache-Control"] == "no-store"
     assert (await user.link("websuite")).json != answer.json
