@@ -9,13 +9,14 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
+from tests.accounts.email_changes import EmailChanger, undo
 from tests.fakes.http_server import TRAP
-from tests.fakes.outside import FakeClock
+from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import PAGE, ApiClient, open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
-from tests.support.builders import EMAIL, Api, add_account, run_concurrently, run_sql, sign_in
+from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -174,3 +175,30 @@ async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSig
     assert answer.status == 500
     assert "what a provider says" not in answer.text
     assert await provider_sign_in.identities() == []
+
+
+async def test_a_link_is_mailed_and_goes_with_the_undo_of_what_the_same_session_changed_next(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports, sent: FakeMailTransport
+) -> None:
+    assert leads_to(await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))) == PAGE
+    changer = EmailChanger(api_client.api, ports, sent)
+    [email] = await changer.emails(EMAIL)
+    assert email.subject == "An account was linked to yours - Gatehouse"
+    assert f"An account at {provider_sign_in.name.title()} was linked" in email.text
+    undo_of_address = await changer.change(api_client.token, "thief@example.com")
+    assert (await undo(api_client.api, undo_of_address)).status == 200
+    assert await provider_sign_in.identities() == []
+    assert (await undo(api_client.api, link(email))).status == 400, "used up with it"
+
+
+async def test_a_sign_in_that_links_an_account_to_an_existing_one_is_mailed(
+    provider_sign_in: ProviderSignIn, user: Account, ports: Ports, sent: FakeMailTransport, app: QuartTrio
+) -> None:
+    await provider_sign_in.sign_in()
+    assert await provider_sign_in.user_id() == user.id
+    await deliver(ports)
+    assert [message.subject for message in sent.emails] == ["An account was linked to yours - Gatehouse"]
+    provider_sign_in.provider.person = Person(subject="4712", email="new@example.com")
+    await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in()
+    await deliver(ports)
+    assert [message.to for message in sent.emails] == [EMAIL], "a sign-up is no surprise"

@@ -1,0 +1,296 @@
+"""The link "This wasn't me": what a thief of a session changed is undone, and an account that they deleted opens again (security A-13)."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core import privacy
+from core.accounts.accounts_rules import Account
+from core.kernel.values import new_id
+from ports import Ports
+from tests.accounts.email_changes import EmailChanger, undo
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.privacy.api.anonymization.data import columns_with
+from tests.support.browser import ACCOUNT, FakeBrowser, hidden_fields, leads_to
+from tests.support.builders import (
+    EMAIL,
+    NEW_PASSWORD,
+    PASSWORD,
+    Api,
+    add_account,
+    deliver,
+    link,
+    run_concurrently,
+    run_sql,
+    sign_in,
+)
+from tests.support.mfa import Authenticator, add_mfa
+from tests.support.tenants import Tenant
+
+THIEF = "thief@example.com"
+THIRD_PASSWORD = "yet another good password"
+UNDO_TIME = timedelta(hours=72)
+
+
+@pytest.fixture
+async def user(ports: Ports) -> Account:
+    return await add_account(ports)
+
+
+@pytest.fixture
+async def token(ports: Ports, user: Account) -> str:
+    """The token of a fresh session, which a thief has."""
+    return (await sign_in(ports, user)).access_token
+
+
+@pytest.fixture
+def changer(api: Api, ports: Ports, sent: FakeMailTransport) -> EmailChanger:
+    return EmailChanger(api, ports, sent)
+
+
+async def undo_token(ports: Ports, sent: FakeMailTransport, subject: str, to: str = EMAIL) -> str:
+    """Return the token of the undo link in the newest email with this subject."""
+    await deliver(ports)
+    [*_, email] = [email for email in sent.emails if email.to == to and email.subject.startswith(subject)]
+    [found] = set(re.findall(r"/auth/undo\?token=([0-9a-f-]+)", email.text))
+    return str(found)
+
+
+async def reset(api: Api, ports: Ports, sent: FakeMailTransport, email: str, password: str) -> None:
+    assert (await api.post("/api/auth/forgot-password", {"email": email})).status == 200
+    await deliver(ports)
+    [*_, message] = [one for one in sent.emails if one.to == email and "/auth/reset-password" in one.text]
+    answer = await api.post("/api/auth/reset-password", {"token": link(message), "new_password": password})
+    assert answer.status == 200, answer.text
+
+
+async def turn_on_second_factor(api: Api, token: str, clock: FakeClock) -> Authenticator:
+    secret = (await api.post("/api/user/mfa/setup", token=token)).json["secret"]
+    app = Authenticator(secret, clock)
+    answer = await api.post("/api/user/mfa/verify", {"code": app.code()}, token=token)
+    assert answer.status == 200, answer.text
+    clock.advance(timedelta(seconds=60))
+    return app
+
+
+async def test_a_stolen_and_deleted_account_opens_again(
+    api: Api, ports: Ports, pool: Pool, changer: EmailChanger, sent: FakeMailTransport, token: str, acme: Tenant, user: Account
+) -> None:
+    await acme.join("ada", user)
+    owner_link = await changer.change(token, THIEF)
+    await reset(api, ports, sent, THIEF, NEW_PASSWORD)
+    thief = (await api.login(THIEF, NEW_PASSWORD)).json["access_token"]
+    deleted = await api.delete("/api/user", token=thief)
+    assert (deleted.status, deleted.json["message"].startswith("Your account is closed. Its data is erased on")) == (200, True)
+    assert (await api.login(THIEF, NEW_PASSWORD)).status == 401
+    assert (await api.get("/api/user", token=thief)).status == 401
+    for address in (THIEF, EMAIL):
+        taken = await api.post("/api/auth/register", {"email": address, "password": THIRD_PASSWORD})
+        assert taken.status == 409, "the account still has it"
+    assert (await undo(api, owner_link)).status == 200
+    assert (await api.login(THIEF, NEW_PASSWORD)).status == 401
+    await reset(api, ports, sent, EMAIL, THIRD_PASSWORD)
+    signed_in = await api.login(EMAIL, THIRD_PASSWORD)
+    assert signed_in.status == 200
+    assert (await api.get(acme.path, token=signed_in.json["access_token"])).status == 200, "the membership stayed"
+    actions = [row[0] for row in await run_sql(pool, "select action from audit_log where target_id = %s order by created_at", str(user.id))]
+    assert [action for action in actions if action in ("user.deactivated", "user.reactivated")] == ["user.deactivated", "user.reactivated"]
+
+
+async def test_without_an_undo_the_account_is_erased_and_its_address_stands_nowhere(
+    api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, acme: Tenant, user: Account, clock: FakeClock
+) -> None:
+    await acme.join("ada", user)
+    await run_sql(pool, "update memberships set confirmed_at = now()")
+    created = await api.post(
+        f"{acme.path}/webhooks", {"name": "All", "url": "https://hooks.example/x", "events": ["user.anonymized"]}, token=acme.token("owner")
+    )
+    assert created.status == 200, created.text
+    owner_link = await changer.change(token, THIEF)
+    assert (await api.delete("/api/user", token=token)).status == 200
+    await deliver(ports)
+    clock.advance(UNDO_TIME - timedelta(seconds=1))
+    assert await privacy.erase_due(ports, new_id()) == {}
+    clock.advance(timedelta(seconds=1))
+    assert (await undo(api, owner_link)).status == 400
+    assert await privacy.erase_due(ports, new_id()) == {"accounts": 1}
+    assert await privacy.erase_due(ports, new_id()) == {}
+    assert await run_sql(pool, "select anonymized_at is not null, erase_at is null from users where id = %s", user.id) == [(True, False)]
+    assert await run_sql(pool, "select payload ->> 'event' from webhook_deliveries") == [("user.anonymized",)]
+    for address in (EMAIL, THIEF):
+        assert await columns_with(pool, address) == set(), address
+
+
+@pytest.mark.parametrize("path", ["/api/user", "/api/privacy/forget/{id}"])
+async def test_both_ways_to_delete_the_own_account_wait_for_the_undo(
+    api: Api, ports: Ports, pool: Pool, token: str, acme: Tenant, user: Account, sent: FakeMailTransport, path: str
+) -> None:
+    """The second way is open to the owner of all organizations of the user: here, of the only one."""
+    if "forget" in path:
+        await acme.join("ada", user)
+
+        await run_sql(pool, "delete from memberships where user_id = %s", user.id)
+        await run_sql(
+            pool, "update memberships set user_id = %s, confirmed_at = now() where org_id = %s and role = 'owner'", user.id, acme.org
+        )
+    assert (
+        await api.post("/api/user/change-password", {"current_password": PASSWORD, "new_password": NEW_PASSWORD}, token=token)
+    ).status == 200
+    answer = await api.delete(path.format(id=user.id), token=token)
+    assert answer.status == 200, answer.text
+    assert await run_sql(pool, "select anonymized_at is null, erase_at is not null from users where id = %s", user.id) == [(True, True)]
+    assert (await undo(api, await undo_token(ports, sent, "Your account was deleted"))).status == 200
+    assert await run_sql(pool, "select deactivated_at is null, erase_at is null from users where id = %s", user.id) == [(True, True)]
+
+
+async def test_a_second_factor_of_a_thief_goes_and_that_of_the_user_comes_back(
+    api: Api, ports: Ports, pool: Pool, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    app = await add_mfa(ports, user)
+    await run_sql(pool, "update sessions set second_factor = true")
+    clock.advance(timedelta(seconds=60))
+    assert (await api.delete("/api/user/mfa", token=token)).status == 200
+    first = await undo_token(ports, sent, "Two-factor authentication is off")
+    await turn_on_second_factor(api, token, clock)
+    assert (await api.post("/api/user/mfa/backup-codes/regenerate", token=token)).status == 200
+    assert (await api.delete("/api/user/mfa", token=token)).status == 200
+    assert (await undo(api, first)).status == 200
+    pre_auth = (await api.login()).json
+    assert pre_auth["mfa_required"] is True
+    assert (await api.post("/api/auth/mfa/verify", {"code": app.backup_codes[0]}, token=pre_auth["access_token"])).status == 401
+    assert (await api.post("/api/auth/mfa/verify", {"code": app.code()}, token=pre_auth["access_token"])).status == 200
+    assert app.secret not in str(await run_sql(pool, "select * from former_mfa")), "sealed"
+
+
+async def test_a_user_gets_past_the_second_factor_of_a_thief(
+    api: Api, ports: Ports, token: str, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    assert (await undo(api, await undo_token(ports, sent, "Two-factor authentication is on"))).status == 200
+    assert (await api.login()).json.get("mfa_required", False) is False
+    assert (await api.get("/api/user", token=token)).status == 401, "the thief's session ended"
+
+
+@pytest.mark.parametrize(
+    ("subject", "method", "path", "body"),
+    [
+        ("Your password was changed", "POST", "/api/user/change-password", {"current_password": PASSWORD, "new_password": NEW_PASSWORD}),
+        (
+            "A new personal access token",
+            "POST",
+            "/api/user/personal-tokens",
+            {"name": "x", "scopes": ["account:read"], "expires_in_days": 9},
+        ),
+        ("Your email address is about to change", "PATCH", "/api/user", {"email": THIEF}),
+    ],
+)
+async def test_every_change_of_a_way_in_is_mailed_with_a_link_that_undoes_it(
+    api: Api, ports: Ports, pool: Pool, token: str, sent: FakeMailTransport, subject: str, method: str, path: str, body: dict[str, object]
+) -> None:
+    answer = await api.call(method, path, body, token=token)
+    assert answer.status == 200, answer.text
+    found = await undo_token(ports, sent, subject)
+    page = await api.get(f"/auth/undo?token={found}")
+    assert (page.status, "Undo everything" in page.text) == (200, True)
+    assert (await api.get("/api/user", token=token)).status == 200, "opening the page changes nothing"
+    assert (await undo(api, found)).status == 200
+    assert (await undo(api, found)).status == 400
+    assert (await api.get("/api/user", token=token)).status == 401
+    if "token" in answer.json:
+        assert (await api.get("/api/user", token=answer.json["token"])).status == 401
+    assert (await api.login(EMAIL, NEW_PASSWORD)).status == 401
+
+
+async def test_a_reset_asks_about_a_young_second_factor_and_keeps_an_old_one(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, token: str, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    browser = FakeBrowser(app)
+    for keeps, expected in ((True, True), (False, False)):
+        await api.post("/api/auth/forgot-password", {"email": EMAIL})
+        await deliver(ports)
+        [*_, message] = [one for one in sent.emails if "/auth/reset-password" in one.text]
+        page = await browser.open(f"/auth/reset-password?token={link(message)}")
+        [name] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
+        fields = {**hidden_fields(page), "new_password": NEW_PASSWORD} | ({name: "yes"} if keeps else {})
+        assert (await browser.send("/auth/reset-password", **fields)).status == 200
+        assert (await api.login(EMAIL, NEW_PASSWORD)).json.get("mfa_required", False) is expected
+
+
+async def test_a_reset_over_the_api_ends_a_young_second_factor_but_no_confirmed_one(
+    api: Api, ports: Ports, token: str, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    await reset(api, ports, sent, EMAIL, NEW_PASSWORD)
+    signed_in = (await api.login(EMAIL, NEW_PASSWORD)).json
+    assert signed_in.get("mfa_required", False) is False
+    await turn_on_second_factor(api, signed_in["access_token"], clock)
+    clock.advance(UNDO_TIME)
+    await reset(api, ports, sent, EMAIL, THIRD_PASSWORD)
+    assert (await api.login(EMAIL, THIRD_PASSWORD)).json.get("mfa_required", False) is True, "no one undid it for 72 hours"
+
+
+async def test_on_the_page_a_deletion_waits_too(
+    app: QuartTrio, api: Api, ports: Ports, changer: EmailChanger, user: Account, sent: FakeMailTransport
+) -> None:
+    browser = FakeBrowser(app)
+    await browser.sign_in()
+    await browser.submit("/app/account/email", "/app/account/email", email=THIEF)
+    found = await undo_token(ports, sent, "Your email address is about to change")
+    page = await browser.submit("/app/account/delete", "/app/account/delete", email=EMAIL)
+    assert (page.status, "its data is erased on" in page.text) == (200, True)
+    assert not await browser.is_in()
+    undo_page = await browser.open(f"/auth/undo?token={found}")
+    done = await browser.send("/auth/undo", **hidden_fields(undo_page))
+    assert "won't be deleted" in done.text
+    assert leads_to(await browser.sign_in()) == ACCOUNT
+
+
+# Races
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rival", ["deletion", "change", "erasure", "undo"])
+async def test_an_undo_and_its_rivals_leave_one_consistent_state(
+    api: Api,
+    ports: Ports,
+    pool: Pool,
+    changer: EmailChanger,
+    token: str,
+    user: Account,
+    clock: FakeClock,
+    sent: FakeMailTransport,
+    rival: str,
+) -> None:
+    proof, found = await changer.request(token, THIEF)
+    if rival == "erasure":
+        assert (await api.delete("/api/user", token=token)).status == 200
+        await run_sql(pool, "update users set erase_at = %s", clock.now())
+
+    undone: list[int] = []
+
+    async def act(number: int) -> int:
+        if number % 2 == 0 or rival == "undo":
+            undone.append((await undo(api, found)).status)
+            return undone[-1]
+        if rival == "deletion":
+            return (await api.delete("/api/user", token=token)).status
+        if rival == "change":
+            return (await api.get(f"/auth/verify-email?token={proof}")).status
+        await privacy.erase_due(ports, new_id())
+        return 200
+
+    statuses = await run_concurrently(20, act)
+    assert max(statuses) < 500
+    [(email, is_open, is_erased)] = await run_sql(
+        pool, "select email, deactivated_at is null, anonymized_at is not null from users where id = %s", user.id
+    )
+    if is_erased:
+        assert rival == "erasure"
+        assert undone.count(200) == 0
+    else:
+        assert undone.count(200) == 1
+        assert (email, is_open) == (EMAIL, True)
