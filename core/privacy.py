@@ -7,8 +7,8 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from core.accounts import ended_secrets, platform, security_notices
 from core.accounts import events as accounts_events
-from core.accounts import platform, security_notices
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TokenPurpose
@@ -272,6 +272,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             # Recorded without the caller: the organizations that only invited the user must not
             # learn who anonymized them.
             tx.record(replace(ended(invitation), by_time=True))
+        await ended_secrets.end_all_credentials(tx, account.id, now)
         for membership in memberships:  # the service accounts of the user have stopped
             await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
         await tx.privacy.remove_directory_data(account.id)
@@ -291,6 +292,7 @@ async def _close(tx: Transaction, caller: Person, account: Account, org_ids: Seq
     await tx.email_sign_ins.void(account.id)
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
+    await ended_secrets.end_all_credentials(tx, account.id, now)
     for org_id in org_ids:  # the service accounts of the user have stopped
         await members.void_stopped_accounts(tx, org_id, account.id, now)
     await security_notices.notify(tx, account, EmailKind.ACCOUNT_DELETED, now, session_id=caller.session_id, undo_until=erase_at)

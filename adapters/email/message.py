@@ -47,6 +47,7 @@ SECRET_TEXTS: Final = MappingProxyType(
         NoticedSecret.API_RESOURCE_CREDENTIAL: ("credential of the API resource", _CREATED_OR_OWNED),
     }
 )
+ABOUT_SECRETS: Final = frozenset({EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED})
 SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
@@ -79,6 +80,8 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
+        EmailKind.SECRET_ENDED: "The {secret_title} has ended",
+        EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
@@ -156,7 +159,10 @@ class EmailTemplates:
             variables["until"] = format_utc(mail.link_until)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
-        if mail.kind in (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES) and mail.secret is not None:
+        if mail.secret is not None and mail.kind is EmailKind.PROGRAM_ENDED:
+            secret = mail.secret
+            variables |= {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}"}
+        elif mail.secret is not None and mail.kind in ABOUT_SECRETS:
             variables |= self._secret_variables(mail.secret)
         if mail.kind in ORGANIZATION_EMAILS:
             variables |= _organization_variables(mail)

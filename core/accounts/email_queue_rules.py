@@ -47,6 +47,8 @@ class EmailKind(StrEnum):
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
     SECRET_EXPIRES = "secret_expires"  # noqa: S105
+    SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
+    PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
@@ -121,7 +123,7 @@ class QueuedEmail:
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
     email_change_id: UUID | None = None  # the change of address that the email is about
-    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED and SECRET_EXPIRES
+    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED, SECRET_EXPIRES, SECRET_ENDED and PROGRAM_ENDED
     notice_id: UUID | None = None  # the security notice whose undo token the email has
 
 

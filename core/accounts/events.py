@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from core.accounts.ended_secrets_rules import EndedCredential
+
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
     """An account was created.
@@ -36,6 +38,20 @@ def email_change_requested(user_id: UUID) -> Event:
 def email_change_undone(user_id: UUID) -> Event:
     """The link in the notice to the old address undid a change, pending or not."""
     return Event(EVENT_KINDS["security.email_change.undone"], str(user_id), of_person=user_id)
+
+
+def credential_ended(credential: EndedCredential) -> Event:
+    """A credential of a program ended, because the person who made it may no longer manage the program."""
+    name = "service_account.credential.revoked" if credential.is_account else "api_resource.credential.revoked"
+    details = {
+        "name": credential.holder,
+        "credential_id": str(credential.id),
+        "credential_name": credential.name,
+        "kind": credential.kind,
+        "hint": credential.hint,
+        "creator_lost_rights": True,
+    }
+    return Event(EVENT_KINDS[name], str(credential.client_id), org_id=credential.org_id, details=details)
 
 
 def changes_undone(user_id: UUID, kinds: Sequence[str]) -> Event:

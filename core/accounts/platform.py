@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import events, mailbox
+from core.accounts import ended_secrets, events, mailbox
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.platform_rules import (
@@ -120,6 +120,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
             raise NotPlatformOwner
         await tx.accounts.demote(user_id, now)
         await tx.sessions.end_impersonations(user_id, now)
+        await ended_secrets.end_credentials_of_platform(tx, user_id, now)
         tx.record(events.platform_owner_demoted(user_id))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from core.accounts import ended_secrets
 from core.accounts import events as account_events
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.platform_rules import AccountNotFound
@@ -123,6 +124,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         await tx.sessions.end_all(account.id, now)
         await tx.pre_auths.remove_all(account.id)
         await tx.devices.distrust(account.id, now)
+        await ended_secrets.end_all_credentials(tx, account.id, now)
         for org_id in org_ids:
             await members.void_stopped_accounts(tx, org_id, account.id, now)
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DEACTIVATED, account.email, now))

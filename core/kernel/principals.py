@@ -96,7 +96,9 @@ CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
 # that remain when the account is gone. No other one is ever granted.
 GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
     {
-        Capability.MEMBERS_MANAGE: "Remove members, unblock users, send password resets, accept invitations, and revoke personal tokens.",
+        Capability.MEMBERS_MANAGE: (
+            "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
+        ),
         Capability.ROLES_MANAGE: "Change the roles of members.",
         Capability.SERVICES_CREATE: "Create applications.",
         Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from core.accounts.email_queue_rules import NoticedSecret
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.service_accounts_rules import in_declared_order, scopes_in_order
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from core.accounts.ended_secrets_rules import CreatedSecret
     from core.programs.api_resources_rules import ApiResource, ResourceClient
     from core.programs.credentials_rules import Credential
     from core.programs.service_accounts_rules import ServiceAccount
@@ -84,6 +86,15 @@ def resource_credential_revoked(resource: ApiResource, credential: Credential) -
     """A credential of an API resource was revoked."""
     details = {**_resource_details(resource), **_credential_details(credential)}
     return _resource_event("api_resource.credential.revoked", resource, details)
+
+
+def created_secret_ended(org_id: UUID, secret: CreatedSecret) -> Event:
+    """The owner ended an API key or a SCIM token that a service account had created."""
+    if secret.kind is NoticedSecret.API_KEY:
+        details = {"api_key_id": str(secret.id), "name": secret.name, "service_name": secret.holder}
+        return Event(EVENT_KINDS["api_key.deleted"], str(secret.id), org_id=org_id, details=details)
+    details = {"scim_token_id": str(secret.id), "name": secret.name, "prefix": secret.prefix}
+    return Event(EVENT_KINDS["scim_token.revoked"], str(org_id), org_id=org_id, details=details)
 
 
 def _resource_event(name: str, resource: ApiResource, details: dict[str, Any]) -> Event:

@@ -35,6 +35,7 @@ from core.programs.service_accounts_rules import (
     parse_role,
 )
 from core.tenancy import members, organizations
+from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +179,9 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
         await tx.service_accounts.remove(account.org_id, account.id)
         tx.record(events.service_account_deleted(account))
         if account.org_id is not None:
-            await members.void_promotions(tx, account.org_id, account.id, ports.clock.now())
+            now = ports.clock.now()
+            await members.void_promotions(tx, account.org_id, account.id, now)
+            await report_created_secrets(tx, account.org_id, account.id, account.name, now)
 
 
 async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:

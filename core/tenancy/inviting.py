@@ -8,7 +8,7 @@ from uuid import UUID
 from core.accounts.accounts_rules import AccountSummary
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Capability, Member, Role, require_sign_in
+from core.kernel.principals import Capability, Member, NotForServiceAccounts, Role, require_sign_in
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
@@ -131,13 +131,22 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
 
 
 def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> Role:
-    """Return the role of an invitation. A role above member remains when the inviter's session is gone, so it needs a recent sign-in.
+    """Return the role of an invitation.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent.
+    The effect of a role above member remains when the inviter is gone. So a user needs a recent sign-in,
+    and a service account the capability by name.
+
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent, NotForServiceAccounts.
     """
     role = parse_invitable_role(name)
-    if isinstance(caller, Member) and role is not Role.MEMBER:
+    if role is Role.MEMBER:
+        return role
+    if isinstance(caller, Member):
         require_sign_in(caller, SignInAge.RECENT, ports.policy, ports.clock.now())
+    elif Capability.MEMBERS_MANAGE not in caller.granted:
+        refusal = NotForServiceAccounts(Capability.MEMBERS_MANAGE)
+        refusal.caller = caller
+        raise refusal
     return role
 
 

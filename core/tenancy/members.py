@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts
+from core.accounts import accounts, ended_secrets
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, Member, NotOfThisOrganization, OrganizationNotFound, Role
+from core.kernel.principals import Capability, Member, NotOfThisOrganization, OrganizationNotFound, Role, has_capability
 from core.kernel.values import Email
 from core.tenancy import events, organizations
 from core.tenancy.members_rules import (
@@ -35,6 +35,7 @@ from core.tenancy.members_rules import (
     grantable_roles,
     parse_assignable_role,
 )
+from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,10 +279,14 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
 async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
     """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
 
+    The credentials of programs that they made end, if they may no longer manage programs (security J-12).
+
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """
     for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
         tx.record(events.invitation_revoked(invitation))
+    if role is None or not has_capability(role, Capability.SERVICE_ACCOUNTS_MANAGE):
+        await ended_secrets.end_credentials_in(tx, org_id, user_id, now)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
 
@@ -290,8 +295,9 @@ async def void_stopped_accounts(tx: Transaction, org_id: UUID, owner_id: UUID, n
 
     They have stopped if the user can no longer own them. The caller has changed the user's membership or account.
     """
-    for account_id in await tx.service_accounts.stopped_of(org_id, owner_id):
+    for account_id, name in await tx.service_accounts.stopped_of(org_id, owner_id):
         await void_promotions(tx, org_id, account_id, now)
+        await report_created_secrets(tx, org_id, account_id, name, now)
 
 
 async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: datetime) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import AccountSummary
+from core.accounts.ended_secrets_rules import CreatedSecret, EndedCredential
 from core.kernel.principals import ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult
@@ -152,8 +153,8 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         """Delete an account with its credentials."""
         ...
 
-    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[UUID]:
-        """Return the accounts of this owner that have stopped, because the owner could not create them now."""
+    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
+        """Return the ids and names of the service accounts of this owner that have stopped."""
         ...
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
@@ -175,6 +176,13 @@ class Credentials(CredentialsRead, Protocol):
     """Write access to credentials. Callers lock the organization, or the service account of the platform."""
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
+
+    async def end_created_by(self, user_id: UUID, org_id: UUID | None, *, everywhere: bool) -> list[EndedCredential]:
+        """Remove the credentials that a user made, for programs of this organization, or of the platform if it is None, and return them.
+
+        `everywhere` removes those of all organizations and of the platform. The user's rights are locked, and have changed.
+        """
+        ...
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         """Revoke a credential. Requests that use it now end first."""
@@ -218,11 +226,29 @@ class ProgramClients(ProgramClientsRead, Protocol):
 # The repositories of this area, by the kind of access
 
 
+class CreatedSecretsRead(Protocol):
+    """Read access to API keys and SCIM tokens by their creator."""
+
+    async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
+        """Return the live ones that this service account created, oldest first. It may be deleted."""
+        ...
+
+
+class CreatedSecrets(CreatedSecretsRead, Protocol):
+    """Write access. Callers lock the organization first."""
+
+    async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
+        """Delete all that this service account created, also expired ones, and return them."""
+        ...
+
+
 class ProgramsReading(Protocol):
     """Read access to the repositories of programs."""
 
     @property
     def api_resources(self) -> ApiResourcesRead: ...
+    @property
+    def created_secrets(self) -> CreatedSecretsRead: ...
     @property
     def credentials(self) -> CredentialsRead: ...
     @property
@@ -236,6 +262,8 @@ class ProgramsTransaction(Protocol):
 
     @property
     def api_resources(self) -> ApiResources: ...
+    @property
+    def created_secrets(self) -> CreatedSecrets: ...
     @property
     def credentials(self) -> Credentials: ...
     @property

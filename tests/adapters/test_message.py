@@ -33,6 +33,8 @@ UNDOABLE = (
 )
 RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)
+ENDED = (EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED)
+NAME_ANOTHER_TIME = (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)
 USABLE = (EmailKind.ORGANIZATION_APPROVED, EmailKind.ORGANIZATION_ACTIVATED)
 
 
@@ -95,7 +97,7 @@ def test_platform_owners_learn_which_organization_waits_and_how_to_approve_it() 
             assert f"POST /api/platform/organizations/{RECEIVED.invitation.org_id}/approve" in part
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS)])
+@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (*RECOVERY, *USABLE, *ABOUT_SECRETS, *ENDED)])
 def test_other_notices_have_no_link(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     assert "http" not in message.text
@@ -110,6 +112,17 @@ def test_a_notice_about_a_secret_names_it_and_its_end_and_links_to_its_page(kind
     assert Page(message.html).links[:2] == [link, link]
     for part in (message.text, Page(message.html).visible_text):
         for fact in ("Nightly & <Export>", "sk_live_k2v7qa", "Acme & <Sons>", "expires on 3 April 2026 at 05:06 UTC"):
+            assert fact in normalize(part)
+
+
+@pytest.mark.parametrize("kind", ENDED)
+def test_a_notice_about_the_end_of_a_secret_names_it_and_links_to_the_page_of_its_program(kind: EmailKind) -> None:
+    message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
+    link = f"{BASE_URL}/app/organizations/acme/applications/shop/api-keys"
+    assert link in message.text.splitlines(), "on a line of its own"
+    assert Page(message.html).links[:2] == [link, link]
+    for part in (message.text, Page(message.html).visible_text):
+        for fact in ("Nightly & <Export>", "Acme & <Sons>", "If you didn't expect"):
             assert fact in normalize(part)
 
 
@@ -132,7 +145,9 @@ def test_the_announcement_says_what_expires(kind: NoticedSecret, holder: str | N
         assert f"The {text}, named Nightly, expires on 3 April 2026" in normalize(part)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NOTICES if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.REAUTHENTICATION)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in NOTICES if kind not in (EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.REAUTHENTICATION)]
+)
 def test_a_notice_states_the_time(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind, token=None))
     for part in (message.text, Page(message.html).visible_text):

@@ -66,7 +66,11 @@ async def try_add_credential(tenant: Tenant, account: str, by: str = "owner", **
 
 async def add_robot(tenant: Tenant, by: str = "owner", **fields: Any) -> Robot:
     """Create a service account with a secret."""
-    account = await create(tenant, by, **fields)
+    return await with_new_secret(tenant, await create(tenant, by, **fields), by)
+
+
+async def with_new_secret(tenant: Tenant, account: str, by: str = "owner") -> Robot:
+    """Add a secret to the service account of this path."""
     credential = await try_add_credential(tenant, account, by)
     assert credential.status == 201, credential.text
     account_id, credential_id = UUID(account.rpartition("/")[2]), UUID(credential.json["id"])

@@ -6,6 +6,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.ended_secrets_rules import EndedCredential
+from core.kernel.values import Email
 from core.programs.credentials_rules import Credential, CredentialKind, PipelineTrust
 
 # In the order in which `to_credential` reads them
@@ -30,6 +32,22 @@ def to_credential(row: Row) -> Credential:
         created_by=row[11],
         created_at=row[12],
         last_used_at=row[13],
+    )
+
+
+def to_ended_credential(row: Row) -> EndedCredential:
+    return EndedCredential(
+        id=row[0],
+        client_id=row[1],
+        org_id=row[2],
+        is_account=row[3],
+        name=row[4],
+        kind=row[5],
+        hint=row[6],
+        holder=row[7],
+        organization=row[8],
+        org_slug=row[9],
+        recipient=None if row[10] is None else Email(row[10]),
     )
 
 
@@ -76,6 +94,30 @@ class Credentials(Repository):
             created_by=credential.created_by,
             created_at=credential.created_at,
             last_used_at=credential.last_used_at,
+        )
+
+    async def end_created_by(self, user_id: UUID, org_id: UUID | None, *, everywhere: bool) -> list[EndedCredential]:
+        # The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account
+        # of this user has stopped, so the owner of the organization hears of it.
+        return await self._all(
+            to_ended_credential,
+            """
+            with ended as (
+                delete from credentials c
+                where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s) returning c.*)
+            select e.id, e.client_id, e.org_id, a.id is not null, e.name, e.kind, e.hint, coalesce(a.name, r.name), o.name, o.slug, u.email
+            from ended e
+            left join service_accounts a on a.id = e.client_id
+            left join api_resources r on r.id = e.client_id
+            left join organizations o on o.id = e.org_id
+            left join memberships w on w.org_id = e.org_id and w.role = 'owner'
+            left join users u on u.id = case when a.owner_id <> %(user_id)s then a.owner_id else w.user_id end
+                and u.id <> %(user_id)s and u.deactivated_at is null and u.anonymized_at is null and u.email_verified_at is not null
+            where coalesce(a.name, r.name) is not null
+            order by e.created_at, e.id""",
+            user_id=user_id,
+            org_id=org_id,
+            everywhere=everywhere,
         )
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:

@@ -2,6 +2,7 @@
 
 from adapters.postgres.engine.scope import Scope, repository
 from adapters.postgres.programs.api_resources import ApiResources
+from adapters.postgres.programs.created_secrets import CreatedSecrets
 from adapters.postgres.programs.credentials import Credentials
 from adapters.postgres.programs.program_clients import ProgramClients
 from adapters.postgres.programs.service_accounts import ServiceAccounts
@@ -11,6 +12,7 @@ class ProgramsRepositories(Scope):
     """The repositories of programs, for every kind of access."""
 
     api_resources = repository(ApiResources)
+    created_secrets = repository(CreatedSecrets)
     credentials = repository(Credentials)
     program_clients = repository(ProgramClients)
     service_accounts = repository(ServiceAccounts)

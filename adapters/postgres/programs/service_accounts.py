@@ -168,10 +168,12 @@ class ServiceAccounts(Repository):
             account_id=account_id,
         )
 
-    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[UUID]:
+    async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
         return await self._all(
-            lambda row: row[0],
-            f"select a.id from service_accounts a where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id",
+            lambda row: (row[0], row[1]),
+            f"""
+            select a.id, a.name from service_accounts a
+            where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id""",
             org_id=org_id,
             owner_id=owner_id,
         )

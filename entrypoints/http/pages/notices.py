@@ -31,6 +31,7 @@ NOTICES: Final = {
     "settings-keys": "Keys saved.",
     "settings-lifetimes": "Token lifetimes saved. They apply to new tokens.",
     "role-changed": "Role changed.",
+    "created-secrets-ended": "Secrets ended: {count}.",
     "sessions-ended": "Sessions ended: {count}.",
     "impersonation-ended": "Impersonation ended. You act as yourself again.",
     "reset-sent": "Reset link sent.",

@@ -72,6 +72,7 @@ REFUSED = {
     ("POST", "/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret"),
     # the organization itself
     ("POST", "/api/organizations/<org_slug>/transfer-ownership"),
+    ("DELETE", "/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets"),
     ("DELETE", "/api/organizations/<org_slug>"),
     # organizations, applications, roles, and connections to other systems
     ("POST", "/api/organizations"),
@@ -169,6 +170,7 @@ ALLOWED = {
             ("GET", "service-accounts"),
             ("GET", "service-accounts/<account_id>"),
             ("GET", "service-accounts/<account_id>/api-resources"),
+            ("GET", "service-accounts/<account_id>/created-secrets"),
             ("GET", "service-accounts/<account_id>/credentials"),
             ("GET", "api-resources"),
             ("GET", "api-resources/<resource_id>"),

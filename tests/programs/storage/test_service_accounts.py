@@ -193,7 +193,7 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
         seen["authenticated"] = await authenticate(storage, each.id) is not None
         assert seen == dict.fromkeys(seen, role in live), role
     stopped = await within(storage, lambda tx: tx.service_accounts.stopped_of(acme, owner))
-    assert set(stopped) == {robots[role].id for role in Role if role not in live and end != "deleted"}
+    assert set(stopped) == {(robots[role].id, "Robot") for role in Role if role not in live and end != "deleted"}
 
 
 def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:

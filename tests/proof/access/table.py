@@ -229,6 +229,8 @@ DELETE {account}/api-resources/<resource_id>  401  403  403  403  403  204  204 
 GET    {account}/credentials                  401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {account}/credentials                  401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {account}/credentials/<credential_id>  401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {account}/created-secrets              401  403  403  403  403  403  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+DELETE {account}/created-secrets              401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 DELETE {account}                              401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {service}/plans                        401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -876,6 +878,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>": Request(
         form={**OF_THE_SESSION, "scope:{org_slug}:orders": "yes"}
     ),
+    f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/created-secrets/end": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/service-accounts/<account_id>/api-resources/<resource_id>/remove": Request(form=OF_THE_SESSION),
     "POST /app/platform/service-accounts/new": Request(form={**OF_THE_SESSION, "name": "Another Robot"}),
     f"GET {ROBOT_PAGES}": Request(things=THEIR_ACCOUNT),

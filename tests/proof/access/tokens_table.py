@@ -42,6 +42,8 @@ PERSONS_ONLY: Final = frozenset(
         f"GET {ORG}/service-accounts/<account_id>/api-resources",
         f"PUT {ORG}/service-accounts/<account_id>/api-resources/<resource_id>",
         f"DELETE {ORG}/service-accounts/<account_id>/api-resources/<resource_id>",
+        f"GET {ORG}/service-accounts/<account_id>/created-secrets",
+        f"DELETE {ORG}/service-accounts/<account_id>/created-secrets",
         f"GET {ORG}/service-accounts/<account_id>/credentials",
         f"POST {ORG}/service-accounts/<account_id>/credentials",
         f"DELETE {ORG}/service-accounts/<account_id>/credentials/<credential_id>",

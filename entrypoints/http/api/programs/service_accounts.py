@@ -1,12 +1,18 @@
 """Service accounts of an organization, and their credentials. Every route needs a person."""
 
+from collections.abc import Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
+from pydantic import Field
 from quart import Blueprint, Response
 
+from core.accounts.email_queue_rules import NoticedSecret
+from core.accounts.ended_secrets_rules import CreatedSecret
 from core.kernel.principals import Capability
-from core.programs import service_accounts
+from core.kernel.sign_in_age import SignInAge
+from core.programs import created_secrets, service_accounts
 from entrypoints.http.api.programs.credential_models import (
     CreatedCredentialResponse,
     CredentialListResponse,
@@ -25,7 +31,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_response,
 )
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import validate_request
+from entrypoints.http.edge.bodies import ResponseModel, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
@@ -148,3 +154,50 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
     """
     await service_accounts.revoke_credential(ports(), acting_member(), path_id(account_id), path_id(credential_id))
     return no_content()
+
+
+class CreatedSecretResponse(ResponseModel):
+    """An API key or a SCIM token that a service account created. Its secret is not returned."""
+
+    kind: Literal[NoticedSecret.API_KEY, NoticedSecret.SCIM_TOKEN] = Field(description="What it is.")
+    id: UUID = Field(description="The id of the API key or the SCIM token.")
+    name: str = Field(description="Its name.", examples=["Okta"])
+    prefix: str = Field(description="The first characters of the secret, to recognize it.", examples=["scim_live_k2v7qa"])
+    application: str | None = Field(description="The name of the application of an API key, or null for a SCIM token.")
+
+
+class CreatedSecretsResponse(ResponseModel):
+    """What a service account created and what works on without it."""
+
+    secrets: list[CreatedSecretResponse] = Field(description="All of them, oldest first.")
+
+
+def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsResponse:
+    return CreatedSecretsResponse(
+        secrets=[
+            CreatedSecretResponse(kind=each.kind, id=each.id, name=each.name, prefix=each.prefix, application=each.holder)
+            for each in secrets
+        ]
+    )
+
+
+@routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
+@member(Capability.ORGANIZATION_OWN, needs_person=True)
+@returns(CreatedSecretsResponse)
+async def list_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
+    """List the API keys and SCIM tokens that a service account created and that still work.
+
+    They work on when the service account has stopped or is deleted. Its id stays valid here.
+    """
+    return _to_created_secrets(await created_secrets.list_created(ports(), acting_member(), path_id(account_id)))
+
+
+@routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
+@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.RECENT)
+@returns(CreatedSecretsResponse)
+async def end_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
+    """End all API keys and SCIM tokens that a service account created, and return them.
+
+    Requests with one of them are refused from now on.
+    """
+    return _to_created_secrets(await created_secrets.end_created(ports(), acting_member(), path_id(account_id)))

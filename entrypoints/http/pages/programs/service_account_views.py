@@ -12,9 +12,9 @@ from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.errors import Refusal
 from core.kernel.principals import GRANTABLE, Member, Role
 from core.kernel.values import Page
-from core.programs import service_accounts
+from core.programs import created_secrets, service_accounts
 from core.programs import service_accounts_rules as rules
-from core.programs.service_accounts_rules import ListedServiceAccount, grantable_capabilities, may_manage, possible_scopes
+from core.programs.service_accounts_rules import ListedServiceAccount, ServiceAccount, grantable_capabilities, may_manage, possible_scopes
 from core.tenancy import members
 from entrypoints.http.api.programs.service_account_models import (
     PlatformServiceAccountRequest,
@@ -197,7 +197,15 @@ async def delete(account_id: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), **await _settings_values(listed)}
         return await refused_console_page(refusal, "programs/service_account.html", **values)
-    return redirect_with_notice("service-account-deleted", path_of())
+    return redirect_with_notice("service-account-deleted", await _path_after_deletion(listed.account))
+
+
+async def _path_after_deletion(account: ServiceAccount) -> str:
+    """Return the path of the secrets that the account leaves behind, for an owner, or of the list."""
+    caller = signed_in()
+    if isinstance(caller, Member) and caller.acts_in.role is Role.OWNER and await created_secrets.list_created(ports(), caller, account.id):
+        return path_of(account.id, "/created-secrets")
+    return path_of()
 
 
 async def show_credentials(account_id: str) -> Response:

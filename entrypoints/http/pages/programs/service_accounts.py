@@ -7,7 +7,8 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
-from core.programs import api_resources, service_account_resources
+from core.kernel.sign_in_age import SignInAge
+from core.programs import api_resources, created_secrets, service_account_resources
 from core.programs.api_resources_rules import OwnScopeUnknown
 from core.programs.service_accounts_rules import ListedServiceAccount, NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
@@ -172,3 +173,27 @@ async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> R
     account = path_id(account_id)
     await service_account_resources.remove(ports(), acting_member(), account, path_id(resource_id))
     return redirect_with_notice("resource-scopes-removed", path_of(account, "/api-resources"))
+
+
+# Secrets that it created
+
+
+@routes.get(f"{ONE}/created-secrets")
+@member_page(Capability.ORGANIZATION_OWN)
+@shows(f"GET {API_OF_ONE}/created-secrets", f"DELETE {API_OF_ONE}/created-secrets")
+async def show_created_secrets(org_slug: str, account_id: str) -> Response:
+    """List the API keys and SCIM tokens that a service account created. It may be deleted."""
+    account = path_id(account_id)
+    secrets = await created_secrets.list_created(ports(), acting_member(), account)
+    return await console_page("programs/created_secrets.html", secrets=secrets, path=path_of(account), list_path=path_of())
+
+
+@routes.post(f"{ONE}/created-secrets/end")
+@member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.RECENT)
+@accepts(f"DELETE {API_OF_ONE}/created-secrets")
+async def end_created_secrets(org_slug: str, account_id: str) -> Response:
+    """End the API keys and SCIM tokens that a service account created."""
+    await read_console_form()
+    account = path_id(account_id)
+    ended = await created_secrets.end_created(ports(), acting_member(), account)
+    return redirect_with_notice("created-secrets-ended", path_of(account, "/created-secrets"), count=len(ended))

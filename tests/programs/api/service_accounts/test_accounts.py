@@ -19,7 +19,7 @@ from core.programs.service_accounts_rules import (
     ServiceAccountScopeUnknown,
     TooManyServiceAccounts,
 )
-from tests.programs.service_accounts import accounts, add_robot, create, try_add_credential, try_create
+from tests.programs.service_accounts import accounts, add_robot, create, try_add_credential, try_create, with_new_secret
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.tenants import Tenant, Tenants
 
@@ -221,6 +221,8 @@ async def test_an_account_stops_when_its_owner_could_not_create_it_any_more(acme
     assert (listed["is_active"], listed["owner_email"]) == (False, acme.people["admin"].email)
     assert (await change(acme, robot.path, name="Renamed")).status == 200
     assert (await change(acme, robot.path, owner_id=acme.id("owner"))).json["is_active"]
+    assert (await robot.call("GET", "/members")).status == 401, "the former owner may know the secret"
+    robot = await with_new_secret(acme, robot.path)
     assert (await robot.call("GET", "/members")).status == 200
     await change(acme, robot.path, owner_id=acme.id("owner"))
     await run_sql(acme.pool, "update users set deactivated_at = now() where id = %s", acme.people["owner"].id)

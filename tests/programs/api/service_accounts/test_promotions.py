@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.kernel.principals import Role
-from tests.programs.service_accounts import Robot, add_robot
+from tests.programs.service_accounts import Robot, add_robot, with_new_secret
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
@@ -78,6 +78,9 @@ async def test_a_deactivation_of_the_owner_voids_what_the_account_gave(acme: Ten
     assert (await acme.check())["member"] == "member"
     await set_state(robot, platform, "reactivate")
     assert (await acme.check())["member"] == "member"
+    assert (await robot.set_role("member", "admin")).status == 401, "its secret has ended"
+    await acme.sign_in("owner")
+    robot = await with_new_secret(acme, robot.path)
     assert (await robot.set_role("member", "admin")).status == 200
 
 

@@ -192,8 +192,9 @@ async def test_a_link_is_mailed_and_goes_with_the_undo_of_what_the_same_session_
 
 
 async def test_a_sign_in_that_links_an_account_to_an_existing_one_is_mailed(
-    provider_sign_in: ProviderSignIn, user: Account, ports: Ports, sent: FakeMailTransport, app: QuartTrio
+    provider_sign_in: ProviderSignIn, user: Account, ports: Ports, sent: FakeMailTransport, app: QuartTrio, clock: FakeClock
 ) -> None:
+    clock.advance(timedelta(seconds=1))
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == user.id
     await deliver(ports)

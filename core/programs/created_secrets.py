@@ -1,0 +1,36 @@
+"""API keys and SCIM tokens that a service account created. They work on when it is gone, so the owner can end them (security J-12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.kernel.principals import Capability
+from core.programs import events
+from core.tenancy import organizations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.accounts.ended_secrets_rules import CreatedSecret
+    from core.kernel.principals import Member
+    from ports import Ports
+
+
+async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
+    """Return the live API keys and SCIM tokens that this service account created, oldest first. It may be deleted."""
+    async with ports.storage.reading() as read:
+        return await read.created_secrets.of_creator(caller.acts_in.id, account_id, ports.clock.now())
+
+
+async def end_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
+    """End all API keys and SCIM tokens that this service account created, and return them.
+
+    Raises: the errors of `organizations.lock_organization_for`.
+    """
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        ended = await tx.created_secrets.end(organization.id, account_id)
+        for secret in ended:
+            tx.record(events.created_secret_ended(organization.id, secret))
+    return ended
