@@ -19,7 +19,7 @@ from core.accounts.accounts_rules import (
     check_password_length,
     new_account,
 )
-from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.attempt_limits_rules import SecretKind, session_subject
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
@@ -282,7 +282,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
     So does a pending change of the address that another session requested.
 
-    Raises: CurrentPasswordWrong, which counts as a failed attempt; TooManyAttempts; NoPasswordSet;
+    Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts; NoPasswordSet;
     the errors of `check_new_password` and `lock_own_account`.
     """
     check_password_length(current)
@@ -291,10 +291,11 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
     check_new_password(new_password, account.email, ports.policy.common_passwords)
     if account.password_hash is None:
         raise NoPasswordSet
-    await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, digest(account.email))
+    subject = session_subject(caller.session_id)
+    await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     if not await ports.passwords.verify(account.password_hash, current):
         raise CurrentPasswordWrong
-    await attempt_limits.clear(ports, SecretKind.PASSWORD, digest(account.email))  # the password was right, even if the change fails
+    await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)  # the password was right, even if the change fails
     password_hash = await ports.passwords.hash(new_password)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

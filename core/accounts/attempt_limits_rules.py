@@ -8,8 +8,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import Limited
+from core.kernel.values import digest
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.kernel.policy import Policy
 
 
@@ -17,7 +20,7 @@ class SecretKind(StrEnum):
     """The kind of secret that an attempt is counted for."""
 
     PASSWORD = "password"  # noqa: S105
-    PASSWORD_ON_TRUSTED_DEVICE = "password_on_trusted_device"  # noqa: S105  (security A-3)
+    PASSWORD_ON_KNOWN_DEVICE = "password_on_known_device"  # noqa: S105  (security A-3)
     MFA = "mfa"  # codes of an authenticator app and backup codes together
     USER_CODE = "user_code"  # user codes of the device flow
     EMAIL_CODE = "email_code"  # codes of sign-ins by email, per address
@@ -44,7 +47,7 @@ class TooManyAttempts(Limited):
     def __init__(self, retry_after: float, secret: SecretKind = SecretKind.PASSWORD) -> None:
         super().__init__(retry_after)
         match secret:
-            case SecretKind.PASSWORD | SecretKind.PASSWORD_ON_TRUSTED_DEVICE:
+            case SecretKind.PASSWORD | SecretKind.PASSWORD_ON_KNOWN_DEVICE:
                 self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
             case SecretKind.EMAIL_CODE:
                 self.message = f"Too many codes. Try again in {self.retry_after} s, or use the link in the email."
@@ -70,3 +73,8 @@ def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: dat
     """
     if blocked_until is not None:
         raise TooManyAttempts((blocked_until - now).total_seconds(), secret)
+
+
+def session_subject(session_id: UUID) -> bytes:
+    """Return the subject under which wrong passwords in this session are counted. A stranger cannot use up these attempts."""
+    return digest(f"session {session_id}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core.accounts.risk import LoginHistory, LoginRisk
 
 CLIENT_ID_LENGTH = 200  # characters; longer client ids are ignored
+GUESSABLE_CLIENT_ID_LENGTH: Final = 21  # characters; 22 characters of base64 have 128 bits
 TRUST_TOKEN_LENGTH = 200  # characters; longer trust tokens are ignored, because ours are shorter
 TRUST_TOKEN_TTL: Final = timedelta(days=90)
 TRUST_DAYS = 30  # the default if no organization sets a period
@@ -160,6 +161,14 @@ class ListedDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownBy:
+    """What makes a client a known device of an account, in which the account has signed in before (security A-3)."""
+
+    trust_hash: bytes | None = None  # SHA-256 of the trust token
+    client_hash: bytes | None = None  # SHA-256 of an unguessable device id
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMatch:
     """The device of a sign-in, new or known, with the values that it has after the sign-in."""
 
@@ -175,6 +184,12 @@ def trust_hash_of(client: PresentedDevice) -> bytes | None:
 def client_hash_of(client: PresentedDevice) -> bytes | None:
     """Return the hash of the client's device id, or None without an id of acceptable length."""
     return _hash_of(client.device_id, CLIENT_ID_LENGTH)
+
+
+def known_by(client: PresentedDevice) -> KnownBy:
+    """Return what makes this client known to an account, without a device id that a stranger could guess."""
+    is_guessable = len(client.device_id or "") <= GUESSABLE_CLIENT_ID_LENGTH
+    return KnownBy(trust_hash_of(client), None if is_guessable else client_hash_of(client))
 
 
 def _hash_of(secret: str | None, max_length: int) -> bytes | None:

@@ -80,7 +80,7 @@ async def sign_in_with_password(
 
     An unknown address, an account that cannot sign in and a wrong password give the same response
     after the same work (security B-1, B-2). Wrong passwords from other devices do not lock out a
-    device that the account trusts (security A-3).
+    device in which the account has signed in before (security A-3).
 
     Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords
     wait to be hashed; the errors of `find_password_service` if the service changed while the
@@ -118,10 +118,10 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
 
     Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.
     """
-    now, trust_hash = ports.clock.now(), devices_rules.trust_hash_of(client)
+    now, known = ports.clock.now(), devices_rules.known_by(client)
     async with ports.storage.autocommit() as statements:
         attempt = await statements.attempt_limits.count_password_attempt(
-            email, trust_hash, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
+            email, known, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
         )
     attempt_limits_rules.raise_if_locked(attempt.secret, attempt.blocked_until, now)
     account = attempt.account

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mfa, mfa_rules
 from core.accounts.accounts_rules import check_password_length
-from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.attempt_limits_rules import SecretKind, session_subject
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.mfa_rules import CodeWrong
 from core.accounts.own_account import lock_own_account
@@ -36,7 +36,6 @@ from core.authentication.reauthentication_rules import (
     Reauthentication,
     ReauthenticationOptions,
     SecondFactorMissing,
-    attempt_subject,
 )
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import AccountGone
@@ -199,7 +198,7 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
 async def _verify_password(ports: Ports, caller: Person, account: Account, password: str) -> None:
     """Raises: PasswordWrong, TooManyAttempts; Limited if too many hashes are queued."""
     check_password_length(password)
-    subject = attempt_subject(caller.session_id)
+    subject = session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     if not await ports.passwords.verify(account.password_hash, password) or account.password_hash is None:
         await login.record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, account.id)

@@ -7,11 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid, Unauthenticated
-from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from core.kernel.providers import Provider
 
 CODE_TTL: Final = timedelta(minutes=15)
@@ -92,8 +89,3 @@ class PendingReauthentication:
 
     provider: Provider
     at: datetime
-
-
-def attempt_subject(session_id: UUID) -> bytes:
-    """Return the subject under which wrong passwords in this session are counted. A stranger cannot use up these attempts."""
-    return digest(f"session {session_id}")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Device, DeviceFingerprint, KnownDevice, ListedDevice
+from core.accounts.devices_rules import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
 from core.accounts.email_changes_rules import EmailChange
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
@@ -526,13 +526,11 @@ class AttemptLimits(AttemptReset, Protocol):
         """Count an attempt. If it must wait, count nothing and return until when."""
         ...
 
-    async def count_password_attempt(
-        self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime
-    ) -> LoginAttempt:
+    async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
 
-        If the account trusts the device with this hash of an unexpired trust token, the attempt is
-        counted for that device instead.
+        If the account knows a device by these values, which is not revoked and whose trust has not
+        expired, the attempt is counted for that device instead.
         """
         ...
 

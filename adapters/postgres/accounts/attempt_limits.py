@@ -7,6 +7,7 @@ from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.devices_rules import KnownBy
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.values import Email, digest
 
@@ -38,12 +39,15 @@ def count_attempt_sql(subject: LiteralString, source: LiteralString = "", counte
 
 COUNT_PASSWORD_ATTEMPT: Final = f"""
     with account as (select {ACCOUNT} from users u where u.email = %(email)s),
+    known as (  -- the attempts of strangers do not count there (security A-3)
+        select sha256(uuid_send(d.id)) as subject from devices d join account a on a.id = d.user_id
+        where d.revoked_at is null
+          and (d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s or d.client_hash = %(client_hash)s)
+        order by d.trust_hash = %(trust_hash)s desc nulls last limit 1),
     counted as (
-        select case when trusted then %(trusted_secret)s else %(secret)s end as secret,
-               case when trusted then %(trust_hash)s::bytea else %(subject)s::bytea end as subject
-        from (select exists (
-                  select from devices d join account a on a.id = d.user_id
-                  where d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s and d.revoked_at is null) as trusted) as known),
+        select case when k.subject is null then %(secret)s else %(known_secret)s end as secret,
+               coalesce(k.subject, %(subject)s::bytea) as subject
+        from (values (1)) as attempt left join known k on true),
     charged as ({count_attempt_sql("subject", "from counted", "secret")})
     select counted.secret, counted.subject, charged.blocked_until, {ACCOUNT}
     from counted cross join charged left join account u on true"""
@@ -86,16 +90,15 @@ class AttemptLimits(Repository):
             **attempt_parameters(secret, attempt_limit, now),
         )
 
-    async def count_password_attempt(
-        self, email: Email, trust_hash: bytes | None, attempt_limit: AttemptLimit, now: datetime
-    ) -> LoginAttempt:
+    async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         attempt = await self._one(
             to_login_attempt,
             COUNT_PASSWORD_ATTEMPT,
             email=email,
             subject=digest(email),
-            trust_hash=trust_hash,
-            trusted_secret=SecretKind.PASSWORD_ON_TRUSTED_DEVICE,
+            trust_hash=known.trust_hash,
+            client_hash=known.client_hash,
+            known_secret=SecretKind.PASSWORD_ON_KNOWN_DEVICE,
             **attempt_parameters(SecretKind.PASSWORD, attempt_limit, now),
         )
         assert attempt is not None, "the statement always returns a row"

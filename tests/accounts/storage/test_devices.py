@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +12,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Device, DeviceType, KnownDevice
+from core.accounts.devices_rules import Device, DeviceType, KnownBy, KnownDevice
 from core.accounts.risk import LoginRisk
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
@@ -233,7 +234,7 @@ async def test_devices_of_all_users_are_found_by_id_revoked_or_not(storage: Post
     assert await find_device(storage, device(user)) is None
 
 
-async def test_password_attempts_from_a_trusted_device_are_counted_for_the_device(storage: Postgres, user: UUID, eve: UUID) -> None:
+async def test_password_attempts_from_a_known_device_are_counted_for_the_device(storage: Postgres, user: UUID, eve: UUID) -> None:
     one, other_users, revoked = (
         full_device(user),
         full_device(eve, trust_hash=digest("eves")),
@@ -242,18 +243,23 @@ async def test_password_attempts_from_a_trusted_device_are_counted_for_the_devic
     await save_devices(storage, one, other_users, revoked)
     await revoke(storage, revoked)
 
-    async def subject_of(address: Email, token: str | None, at: datetime = NOW) -> tuple[UUID | None, SecretKind, bytes]:
+    async def subject_of(
+        address: Email, token: str | None, at: datetime = NOW, client: str | None = None
+    ) -> tuple[UUID | None, SecretKind, bytes]:
         async with storage.autocommit() as count:
-            attempt = await count.attempt_limits.count_password_attempt(
-                address, None if token is None else digest(token), AttemptLimit(100, DAY), at
-            )
+            known = KnownBy(None if token is None else digest(token), None if client is None else digest(client))
+            attempt = await count.attempt_limits.count_password_attempt(address, known, AttemptLimit(100, DAY), at)
         assert attempt.blocked_until is None
         return (None if attempt.account is None else attempt.account.id), attempt.secret, attempt.subject
 
-    at_the_device, at_the_account = (SecretKind.PASSWORD_ON_TRUSTED_DEVICE, digest("trust")), (SecretKind.PASSWORD, digest(ADA))
+    at_the_device = (SecretKind.PASSWORD_ON_KNOWN_DEVICE, sha256(one.id.bytes).digest())
+    at_the_account = (SecretKind.PASSWORD, digest(ADA))
     assert await subject_of(ADA, "trust") == (user, *at_the_device)
     assert await subject_of(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (user, *at_the_device)
     assert await subject_of(ADA, "trust", NOW + 3 * MINUTE) == (user, *at_the_account)
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE, client="client") == (user, *at_the_device)
+    assert await subject_of(ADA, None, client="client") == (user, *at_the_device)
+    assert await subject_of(ADA, None, client="unknown") == (user, *at_the_account)
     for token in ("eves", "gone", "unknown", "", None):
         assert await subject_of(ADA, token) == (user, *at_the_account)
     assert await subject_of(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))

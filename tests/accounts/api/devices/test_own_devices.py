@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Location
+from core.accounts.devices_rules import KnownBy, Location
 from core.accounts.risk import LoginRisk
 from core.kernel.values import digest, rfc3339
 from tests.accounts.api.devices.owner import DAY, DEVICES, MINUTE, Owner
@@ -150,7 +150,7 @@ async def test_revoking_a_device_ends_its_sessions_refresh_tokens_and_trust(user
         assert await user.accepts(session)
     async with user.ports.storage.autocommit() as count:
         attempt = await count.attempt_limits.count_password_attempt(
-            user.account.email, digest("trust"), AttemptLimit(10, MINUTE), clock.now()
+            user.account.email, KnownBy(digest("trust")), AttemptLimit(10, MINUTE), clock.now()
         )
     assert attempt.secret is SecretKind.PASSWORD
     assert [summary["id"] for summary in await user.list_devices()] == [str(current.id)]
