@@ -139,14 +139,14 @@ class JwtTokens:
             "aud": self._audience_of(claims),
             "client_id": FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id),
             "sub": str(claims.user_id),
-            "email": claims.email,
-            "email_verified": claims.email_verified,
             "sid": str(claims.session_id),
             "jti": str(claims.token_id),
             "iat": int(claims.issued_at.timestamp()),
             "exp": int(claims.expires_at.timestamp()),
             "token_use": "access",
         }
+        if claims.email is not None:
+            payload |= {"email": claims.email, "email_verified": claims.email_verified}
         if claims.org:
             payload["org"] = claims.org
         if claims.org_id is not None:
@@ -406,8 +406,10 @@ class JwtTokens:
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
+        # Only a token of an application can lack the address, with its verification (decision 320).
         email, email_verified = get("email"), get("email_verified")
-        if not isinstance(email, str) or not isinstance(email_verified, bool):
+        may_lack_email = "service" in payload and "email" not in payload and "email_verified" not in payload
+        if not (may_lack_email or (isinstance(email, str) and isinstance(email_verified, bool))):
             raise TokenInvalid
         org, org_id = get("org", ""), None
         if not isinstance(org, str):
@@ -434,8 +436,8 @@ class JwtTokens:
         claims = Claims(
             user_id=_uuid(get("sub")),
             session_id=_uuid(get("sid")),
-            email=Email(email),
-            email_verified=email_verified,
+            email=Email(email) if isinstance(email, str) else None,
+            email_verified=email_verified is True,
             token_id=_uuid(get("jti")),
             issued_at=issued_at,
             expires_at=expires_at,

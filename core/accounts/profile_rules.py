@@ -112,7 +112,7 @@ DETAILS: Final = (
 class OwnProfile:
     """The address and the profile of an account, as its user sees them."""
 
-    email: Email
+    email: Email | None  # None if the caller does not see it
     pending_email: Email | None  # a requested new address that is not proved yet
     profile: Profile
 
@@ -120,9 +120,13 @@ class OwnProfile:
         """Return the profile as the caller sees it.
 
         An application does not learn a pending address. It reads the details at the userinfo endpoint
-        only, because the user agreed to them there.
+        only, because the user agreed to them there. With OpenID Connect, it sees the address and the profile
+        only if it has their scopes.
         """
-        return self if caller.service is None else replace(self, pending_email=None, profile=self.profile.without_details())
+        if caller.service is None:
+            return self
+        profile = self.profile.without_details() if caller.sees("profile") else NO_PROFILE
+        return OwnProfile(self.email if caller.sees("email") else None, None, profile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ account. Therefore a user who unlinks a provider in the account also unlinks it 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts.own_account import lock_own_account
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 
 
 async def list_linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
-    """Return the identities of the caller's context, oldest link first."""
+    """Return the identities of the caller's context, oldest link first. Their addresses are missing if the caller may not see them."""
     async with ports.storage.reading() as read:
-        return await read.identities.list_of_user(caller.user_id, _context_of(caller))
+        linked = await read.identities.list_of_user(caller.user_id, _context_of(caller))
+    return linked if caller.sees("email") else [replace(identity, email=None) for identity in linked]
 
 
 async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Provider]:

@@ -116,6 +116,12 @@ class OpenIdGrant:
     claims: RequestedClaims = NO_CLAIMS
     resource: str | None = None
     api: ResourceGrant | None = None
+    is_narrowed: bool = False  # from a grant with `openid`
+
+    @property
+    def shows_email(self) -> bool:
+        """Whether access tokens have the email address: with the scope `email`, or without OpenID Connect."""
+        return Scope.EMAIL in self.scope or not (self.scope or self.is_narrowed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,7 +142,8 @@ class OpenIdGrant:
         if names is None:
             return self
         api = self.api and replace(self.api, scope=tuple(name for name in self.api.scope if name in names))
-        return replace(self, scope=tuple(name for name in self.scope if name in names), api=api)
+        is_narrowed = self.is_narrowed or bool(self.scope)
+        return replace(self, scope=tuple(name for name in self.scope if name in names), api=api, is_narrowed=is_narrowed)
 
     def id_token_claims(self, *, of_scopes: bool) -> frozenset[str]:
         """Return the names of the user claims in an ID token: those requested by name, and with `of_scopes` those of the granted scopes."""

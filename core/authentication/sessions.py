@@ -5,11 +5,9 @@ The module is longer than 400 lines, because every token of a session is issued 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.accounts.profile_rules import NO_PROFILE
 from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
 from core.authentication.sessions_rules import (
     MAX_LISTED_SESSIONS,
@@ -83,9 +81,6 @@ async def load_person_with_profile(
 ) -> tuple[Person, OwnProfile]:
     """Return the user of an access token with these claims, and their profile. One statement reads both.
 
-    The profile is empty for an application that asked for OpenID Connect without the scope `profile`,
-    because the user did not agree to it.
-
     Raises: the errors of `load_person`.
     """
     now = ports.clock.now()
@@ -94,8 +89,7 @@ async def load_person_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
     user = principals.to_person(claims, context, address=address, agent=agent)
-    shares_profile = not claims.scope or Scope.PROFILE in claims.scope
-    return user, profile.seen_by(user) if shares_profile else replace(profile.seen_by(user), profile=NO_PROFILE)
+    return user, profile.seen_by(user)
 
 
 async def load_member(
@@ -193,11 +187,12 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     service, entitlement = subject.service, subject.entitlement
     openid, authentication = subject.openid, subject.authentication
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
+    shows_email = service is None or openid is None or openid.grant.shows_email
     claims = Claims(
         user_id=subject.user_id,
         session_id=subject.session_id,
-        email=subject.email,
-        email_verified=subject.email_verified,
+        email=subject.email if shows_email else None,
+        email_verified=shows_email and subject.email_verified,
         token_id=new_id(),
         issued_at=now,
         expires_at=expires_at,

@@ -229,6 +229,7 @@ class IntrospectedSession:
     email: Email
     expires_at: datetime
     scope: tuple[str, ...]  # empty without OpenID Connect
+    shows_email: bool  # the grant gives the application the email address
     refresh_token_created_at: datetime | None  # None for an access token
 
 

@@ -259,10 +259,15 @@ class Person(Caller):
     personal_token: PersonalTokenContext | None = None
     key_thumbprint: str | None = None  # of the key that the access token is bound to
     sign_in: SignInFacts | None = None  # the last one in the session; None during an impersonation, and for a personal access token
+    openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
 
     @property
     def actor_id(self) -> UUID:
         return self.user_id
+
+    def sees(self, scope: str) -> bool:
+        """Return whether the token shows what this scope of OpenID Connect gives. Only applications with `openid` need the scope."""
+        return not self.openid_scope or scope in self.openid_scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +363,7 @@ class Claims:
 
     user_id: UUID
     session_id: UUID
-    email: Email
+    email: Email | None  # None for an application that was granted `openid` without `email`
     email_verified: bool
     token_id: UUID
     issued_at: datetime
@@ -472,6 +477,10 @@ class NotForApplications(Forbidden):
     """An application's token cannot do this. Sign in to your account and do it there."""
 
 
+class NotWithOpenId(NotForApplications):
+    """No scope of OpenID Connect gives this data to an application. Its users can see it in their account."""
+
+
 class NeedsPerson(Forbidden):
     """Only a signed-in user can do this. Sign in, and use the access token of that session."""
 
@@ -575,6 +584,7 @@ def to_person(
         mfa_missing=session.mfa_missing,
         key_thumbprint=claims.key_thumbprint,
         sign_in=session.sign_in,
+        openid_scope=() if session.service is None else claims.scope,
         address=address,
         agent=agent,
     )

@@ -28,6 +28,7 @@ from adapters.postgres.authentication.openid import (
     resource_is_usable,
     stored_grant,
     to_grant,
+    to_scope,
     to_user_facts,
     user_facts_sql,
 )
@@ -210,6 +211,12 @@ def to_sign_in(row: Row) -> SignInFacts | None:
     return None if row[0] is None else SignInFacts(*row[:SIGN_IN_WIDTH])
 
 
+def to_introspected_session(row: Row) -> IntrospectedSession:
+    id_, user_id, email, expires_at, scope, api_scope, created_at = row
+    shows_email = OpenIdGrant(to_scope(scope)).shows_email
+    return IntrospectedSession(id_, user_id, Email(email), expires_at, (*(scope or ()), *(api_scope or ())), shows_email, created_at)
+
+
 def to_session_context(row: Row) -> SessionContext:
     return SessionContext(
         user_id=row[0],
@@ -381,7 +388,7 @@ class Sessions(Repository):
     ) -> IntrospectedSession | None:
         of_client: LiteralString = "s.service_id = %(service_id)s" if api_resource_id is None else "s.api_resource_id = %(api_resource_id)s"
         return await self._one(
-            lambda row: IntrospectedSession(row[0], row[1], Email(row[2]), row[3], (*(row[4] or ()), *(row[5] or ())), row[6]),
+            to_introspected_session,
             f"""
             select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id

@@ -68,10 +68,11 @@ def _describe(session: IntrospectedSession, claims: Claims | None, client_id: st
         "active": True,
         "client_id": client_id,
         "sub": str(session.user_id),
-        "username": session.email,
         "sid": str(session.id),
         "iss": base_url,
     }
+    if session.shows_email and (claims is None or claims.email is not None):  # a refresh can leave the scope `email` out
+        answer["username"] = session.email
     if claims is None:  # not Bearer: a resource server must not take it for an access token
         scope, kind = session.scope, "refresh_token"
         issued_at, expires_at = session.refresh_token_created_at or now, session.expires_at

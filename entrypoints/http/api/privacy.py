@@ -27,7 +27,7 @@ from core.privacy_rules import (
     PersonalDataExport,
 )
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
-from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access import ApplicationTokens, person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -184,7 +184,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
 
 
 @routes.get("/api/privacy/export/<user_id>")
-@person_anywhere(outlives=True, applications=True, sign_in=SignInAge.FRESH)
+@person_anywhere(outlives=True, applications=ApplicationTokens.WITHOUT_OPENID, sign_in=SignInAge.FRESH)
 @refuses(403, 404)
 @describes({}, changes_state=True)  # the privacy log gets an entry
 @document_response(PersonalDataExportResponse)
@@ -193,7 +193,7 @@ async def export(user_id: str) -> Response:
 
     You get all data of your own account; platform owners get that of every account. The owner of an
     organization gets the memberships, logins, identities and consents of a confirmed member that
-    belong to the organization. An application gets those of its signed-in user.
+    belong to the organization. An application gets those of its signed-in user, unless its token has the scope `openid`.
     """
     return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
 

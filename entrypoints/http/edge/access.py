@@ -8,6 +8,7 @@ these steps.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import cache, partial, wraps
 from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
@@ -53,6 +54,14 @@ View = Callable[..., Awaitable[Any]]
 Authenticate = Callable[["Access"], Awaitable[Response | None]]
 
 
+class ApplicationTokens(Enum):
+    """The access tokens of applications that a route accepts (security J-9)."""
+
+    NONE = auto()
+    WITHOUT_OPENID = auto()  # no scope of OpenID Connect gives what the response has
+    ALL = auto()  # the response depends on the scopes of the token, as far as they say anything about it
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The access rule of a route. `security` is the security scheme of the API description, None without credentials."""
@@ -69,7 +78,7 @@ class Access:
     verified: bool = False  # requires a verified email address
     capability: Capability | None = None  # required of a member of the organization in the path
     inactive: bool = False  # the organization need not be active
-    applications: bool = False  # allowed with the token of an application (security J-9)
+    applications: ApplicationTokens = ApplicationTokens.NONE
     permission: Permission | None = None  # required of an API key
     needs_person: bool = False  # a user with a session, and not a service account or a personal access token
     only_users: bool = False  # needs a person because it acts on the user who calls, so that no grant opens it
@@ -153,7 +162,7 @@ class Changes(TypedDict, total=False):
 
     limit: Bucket | tuple[Bucket, ...]
     outlives: bool
-    applications: bool
+    applications: ApplicationTokens
     needs_person: bool
     area: Area
     sign_in: SignInAge
@@ -446,8 +455,10 @@ async def _authorize_user(user: Person, access: Access) -> None:
         g.impersonation_entry = await impersonation.record_request(
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
-    if user.service is not None and not access.applications:
+    if user.service is not None and access.applications is ApplicationTokens.NONE:
         raise rules.NotForApplications
+    if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
+        raise rules.NotWithOpenId
     if user.impersonator_id is not None and access.outlives:
         raise rules.NotWhileImpersonating
     if access.is_of_platform and not user.is_platform_owner:

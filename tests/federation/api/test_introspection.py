@@ -48,11 +48,10 @@ async def test_a_client_sees_the_state_of_its_tokens(
         "active": True,
         "client_id": str(relying_party.client_id),
         "sub": str(user.id),
-        "username": user.email,
         "sid": signed["sid"],
         "iss": BASE_URL,
         "iat": now,
-        **({"scope": scope} if scope else {}),
+        **({"scope": scope} if scope else {"username": user.email}),
     }
     access = {"token_type": "Bearer", "aud": signed["aud"], "jti": signed["jti"], "exp": now + 900}
     assert await introspect(relying_party, tokens["access_token"]) == {**shared, **access}

@@ -13,7 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.access import Access, ApplicationTokens, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
 from tests.proof.access.robots import Robot
@@ -241,7 +241,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
         return None if caller.pre_auth is not None else "401"
     if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
         return None if access.optional and caller.pre_auth is None else "401"
-    if caller.is_application and not access.applications:
+    if caller.is_application and access.applications is ApplicationTokens.NONE:
         return "403"
     if access.name == "platform_owner":
         return None if caller.is_platform_owner else "403"

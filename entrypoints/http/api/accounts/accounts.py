@@ -16,7 +16,7 @@ from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATI
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
-from entrypoints.http.edge.access import anyone, person, person_with_profile
+from entrypoints.http.edge.access import ApplicationTokens, anyone, person, person_with_profile
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,
@@ -145,7 +145,10 @@ class AccountProfileResponse(ResponseModel):
     """The account of a user, with the basic fields of the profile."""
 
     id: str = Field(description="The id of the user.", examples=["2f1c7f3e-5b0a-4d0e-9d7e-0c6b2a3f4e5d"])
-    email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
+    email: str | None = Field(
+        description="The email address of the user. Null for access tokens of services with the scope `openid` and without `email`.",
+        examples=["ada@example.com"],
+    )
     pending_email: str | None = Field(
         description="A requested email address that is not proved yet, or null. Always null for access tokens of services.", examples=[None]
     )
@@ -182,13 +185,13 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person_with_profile(applications=True, area=Area.ACCOUNT)
+@person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT)
 @returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
-    Access tokens of services work here too. With OpenID Connect, they need the scope `profile` for the
-    fields of the profile.
+    Access tokens of services work here too. With the scope `openid`, they need the scope `email` for the
+    address and `profile` for the fields of the profile.
     """
     return _to_response(signed_in(), own_profile())
 

@@ -12,7 +12,7 @@ from core.accounts import devices
 from core.accounts.devices_rules import DeviceType, ListedDevice
 from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import View, person
+from entrypoints.http.edge.access import ApplicationTokens, View, person
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -78,19 +78,20 @@ def to_device_response(listed: ListedDevice) -> DeviceResponse:
 
 
 @routes.get("/api/user/devices")
-@person(applications=True, area=Area.ACCOUNT)
+@person(applications=ApplicationTokens.WITHOUT_OPENID, area=Area.ACCOUNT)
 @refuses(404)  # documented, but never sent
 @document_response(DeviceListResponse)
 async def list_devices() -> Response:
     """List your devices.
 
-    Revoked devices are left out. The list is complete; it has no pages.
+    Revoked devices are left out. The list is complete; it has no pages. An application's token with the
+    scope `openid` is refused.
     """
     return await stream_list(devices.list_own(ports(), signed_in()), to_device_response, name="devices", count_name="total")
 
 
 @routes.get("/api/user/devices/<device_id>")
-@person(applications=True, area=Area.ACCOUNT)
+@person(applications=ApplicationTokens.WITHOUT_OPENID, area=Area.ACCOUNT)
 @refuses(404)
 @returns(DeviceDetailsResponse)
 async def get_device(device_id: str) -> DeviceDetailsResponse:

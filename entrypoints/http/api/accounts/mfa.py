@@ -9,7 +9,7 @@ from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access import ApplicationTokens, person
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -34,13 +34,13 @@ class MfaStatusResponse(ResponseModel):
 
 
 @routes.get("/api/user/mfa/status")
-@person(applications=True)
+@person(applications=ApplicationTokens.WITHOUT_OPENID)
 @refuses(404)
 @returns(MfaStatusResponse)
 async def get_status() -> MfaStatusResponse:
     """Return the status of your two-factor authentication.
 
-    A setup that is not confirmed counts as off.
+    A setup that is not confirmed counts as off. An application's token with the scope `openid` is refused.
     """
     status = await mfa.get_status(ports(), signed_in())
     return MfaStatusResponse(enabled=status.enabled_at is not None, has_backup_codes=status.backup_codes > 0)

@@ -11,7 +11,7 @@ from core.authentication import identities, identities_rules
 from core.authentication.identities_rules import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access import ApplicationTokens, person
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -32,13 +32,14 @@ class LinkedAccountResponse(ResponseModel):
 
 
 @routes.get("/api/user/identities")
-@person(applications=True)
+@person(applications=ApplicationTokens.ALL)
 @refuses(404)
 @returns(list[LinkedAccountResponse])
 async def list_identities() -> list[LinkedAccountResponse]:
     """List your linked accounts at identity providers.
 
-    With an application's token, these are the accounts that are linked in its service.
+    With an application's token, these are the accounts that are linked in its service. With the scope `openid`,
+    the addresses are null without `email`.
     """
     return [
         LinkedAccountResponse(
@@ -71,7 +72,7 @@ async def start_link(provider: str) -> LinkStartResponse:
 
 
 @routes.delete("/api/user/identities/<provider>")
-@person(outlives=True, applications=True, sign_in=SignInAge.FRESH)
+@person(outlives=True, applications=ApplicationTokens.ALL, sign_in=SignInAge.FRESH)
 @refuses(400)
 @returns(Message)
 async def unlink(provider: str) -> Message:
@@ -94,7 +95,7 @@ class ProviderTokenResponse(ResponseModel):
 
 
 @routes.get("/api/provider-token/<provider>")
-@person(outlives=True, applications=True)
+@person(outlives=True, applications=ApplicationTokens.ALL)
 @returns(ProviderTokenResponse)
 async def get_provider_token(provider: str) -> ProviderTokenResponse:
     """Return your access token for the API of an identity provider.

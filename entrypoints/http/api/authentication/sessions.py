@@ -12,7 +12,7 @@ from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, PasswordCredentials
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
-from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
+from entrypoints.http.edge.access import ApplicationTokens, anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
 from entrypoints.http.edge.context import pre_auth as pre_auth_claims
@@ -143,7 +143,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 
 @routes.post("/api/auth/logout")
-@person_anywhere(applications=True, outlives=False)
+@person_anywhere(applications=ApplicationTokens.ALL, outlives=False)
 @returns(Message)
 async def logout() -> Message:
     """End the session of this access token.

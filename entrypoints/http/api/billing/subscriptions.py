@@ -11,7 +11,7 @@ from core.billing import subscriptions
 from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
 from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.edge.access import View, member, person, service_key
+from entrypoints.http.edge.access import ApplicationTokens, View, member, person, service_key
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,
@@ -51,7 +51,7 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 
 
 @routes.get("/api/subscription")
-@person(applications=True)
+@person(applications=ApplicationTokens.ALL)
 @refuses(400, 404)
 @returns(OwnSubscriptionResponse)
 async def get_own() -> OwnSubscriptionResponse:

@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.values import new_id
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access import ApplicationTokens, access_of
 from tests.accounts.profiles import NO_FIELDS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.proof.access.calls import routes
@@ -99,7 +99,7 @@ async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTr
         access, (method, rule) = access_of(view), route.split()
         if access.security in (None, "cookie", "billing_signature"):
             continue
-        if access.applications:
+        if access.applications is not ApplicationTokens.NONE:
             allowed.add(route)
             continue
         for body in (None, {}, {"name": "Changed", "email": "changed@example.com", "token": "x", "slug": "changed"}):

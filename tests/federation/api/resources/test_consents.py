@@ -30,7 +30,7 @@ async def test_a_user_agrees_once_to_each_scope_by_its_description(orders: Order
         assert text in page.text, text
     assert "Recognize you by" not in page.text, "without openid"
     both = await orders.open(scope=f"openid {READ}")
-    assert "Recognize you by" in both.text
+    assert "Recognize you when you sign in again" in both.text
     assert "Change your orders" not in both.text
     await orders.authorize()
     assert not await asks(orders)
