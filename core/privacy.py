@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
+    from core.accounts.security_notices_rules import SecurityNotice
     from core.kernel.values import Page, PageResult
     from core.privacy_rules import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
@@ -92,6 +93,7 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
         consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
         service_accounts=batches(lambda read, last, count: read.service_accounts(user_id, last, count), limit=account_limit),
         personal_tokens=batches(lambda read, last, count: read.personal_tokens(user_id, last, count), limit=account_limit),
+        security_notices=batches(lambda read, last, count: read.security_notices(user_id, last, count), limit=account_limit),
         email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
     )
 
@@ -108,12 +110,13 @@ async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: U
     return [membership.org_id for membership in memberships if membership.gives_control] or refuse(ExportNotAllowed)
 
 
-async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
+async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | None:
     """Anonymize a user permanently.
 
     This removes everything that identifies the user or lets them sign in. The id, times,
     memberships, counts and log entries stay. An account that is already anonymized is not changed
-    (decision 147). The logs are redacted before this returns.
+    (decision 147). The logs are redacted before this returns. Users who anonymize themselves may have to
+    wait, as in `delete_own_account`: then return when the account is erased (UTC), otherwise None.
 
     Platform owners may do this. Other callers may do this if the user is a member of at least one
     organization, the caller owns all organizations of the user, and all these memberships are
@@ -131,7 +134,7 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> None:
         memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
         is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id, memberships)
     _check(account, is_allowed=is_allowed)
-    await _anonymize_with_retries(ports, caller, user_id, Cause.REQUEST)
+    return await _anonymize_with_retries(ports, caller, user_id, Cause.REQUEST)
 
 
 async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
@@ -251,9 +254,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         if account.anonymized_at is not None:
             return _Done()
         if is_self and cause is not Cause.ERASURE and (notices := await tx.security_notices.live(account.id, now)):
-            erase_at = max(notice.undo_until for notice in notices)
-            await _close(tx, caller, account, [membership.org_id for membership in memberships], erase_at, now)
-            return _Done(erase_at)
+            return _Done(await _close(tx, caller, account, memberships, notices, now))
         await tx.privacy.replace_email(account.id, placeholder, now)
         await tx.privacy.remove_sign_in_methods(account.id)
         await tx.sessions.remove(account.id, now)
@@ -283,8 +284,17 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
     return _Done()
 
 
-async def _close(tx: Transaction, caller: Person, account: Account, org_ids: Sequence[UUID], erase_at: datetime, now: datetime) -> None:
-    """Close a locked account until it is erased. A thief may have changed it, so the links in the emails about that open it again."""
+async def _close(
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    memberships: Sequence[MembershipControl],
+    notices: Sequence[SecurityNotice],
+    now: datetime,
+) -> datetime:
+    """Close a locked account, and return when it is erased. A thief may have changed it, so the links in the emails about that open it."""
+    tx.acts_as(caller)  # the entries name the device of the deletion until the account is erased
+    erase_at = max(notice.undo_until for notice in notices)
     await tx.accounts.close_until(account.id, erase_at, now)
     await tx.sessions.end_all(account.id, now)
     await tx.pre_auths.remove_all(account.id)
@@ -293,10 +303,11 @@ async def _close(tx: Transaction, caller: Person, account: Account, org_ids: Seq
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await ended_secrets.end_all_credentials(tx, account.id, now)
-    for org_id in org_ids:  # the service accounts of the user have stopped
-        await members.void_stopped_accounts(tx, org_id, account.id, now)
-    await security_notices.notify(tx, account, EmailKind.ACCOUNT_DELETED, now, session_id=caller.session_id, undo_until=erase_at)
+    for membership in memberships:  # the service accounts of the user have stopped
+        await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
+    await security_notices.notify_of_deletion(tx, account, notices, caller.session_id, now)
     tx.record(accounts_events.account_closed(account.id))
+    return erase_at
 
 
 async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:

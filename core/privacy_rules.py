@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden
 from core.kernel.values import Batches, Email
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.profile_rules import Profile
+    from core.accounts.security_notices_rules import SecurityNotice
     from core.authentication.openid_rules import Scope
     from core.eventing.audit_rules import AuditActor
     from core.kernel.api_scopes import ApiScope
@@ -178,8 +180,8 @@ class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
     `login_events` contains the newest logins, up to the limit of the policy. `login_events_count`
-    is the number of all logins. Logins, `mfa_events` and `email_changes` are newest first, the other
-    lists oldest first.
+    is the number of all logins. Logins, `mfa_events`, `email_changes` and `security_notices` are newest first,
+    the other lists oldest first.
     """
 
     user_id: UUID
@@ -193,9 +195,15 @@ class PersonalDataExport:
     mfa_events: Batches[ExportedMfaEvent]
     passkeys: Batches[ExportedPasskey]
     email_changes: Batches[ExportedEmailChange]
+    security_notices: Batches[SecurityNotice]
     consents: Batches[ExportedConsent]
     service_accounts: Batches[ExportedServiceAccount]
     personal_tokens: Batches[ExportedPersonalToken]
+
+
+def closure_message(erase_at: datetime) -> str:
+    """Return the response to the deletion of an account that is only closed until then (UTC)."""
+    return f"Your account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
 
 
 @dataclass(frozen=True, slots=True)

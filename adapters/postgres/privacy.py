@@ -8,12 +8,15 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.security_notices import SELECT as SELECT_NOTICES
+from adapters.postgres.accounts.security_notices import to_security_notice
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.federation.oauth.consents import API_ACCESS
 from adapters.postgres.programs.api_resources import to_resource_access
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
+from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication.openid_rules import Scope, in_order
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Person, Role
@@ -400,6 +403,17 @@ class Privacy(Repository):
             where user_id = %(user_id)s {earlier} order by requested_at desc, id desc limit %(limit)s""",
             user_id=user_id,
             at=before and before.requested_at,
+            id=before and before.id,
+            limit=limit,
+        )
+
+    async def security_notices(self, user_id: UUID, before: SecurityNotice | None, limit: int) -> list[SecurityNotice]:
+        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
+        return await self._all(
+            to_security_notice,
+            f"{SELECT_NOTICES} where user_id = %(user_id)s {earlier} order by created_at desc, id desc limit %(limit)s",
+            user_id=user_id,
+            at=before and before.created_at,
             id=before and before.id,
             limit=limit,
         )

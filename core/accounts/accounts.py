@@ -23,7 +23,7 @@ from core.accounts.attempt_limits_rules import SecretKind, session_subject
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
-from core.accounts.security_notices_rules import AddedSignInMethod
+from core.accounts.security_notices_rules import UNDO_TTL, AddedSignInMethod
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.security_notices_rules import SecurityNotice
     from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -167,22 +166,19 @@ async def find_reset(ports: Ports, token: str) -> PasswordReset | None:
         account = await read.accounts.by_email(email)
         if account is None:
             return PasswordReset(is_first_password=False, ends_sessions=True)
-        added = tuple(
-            AddedSignInMethod(notice.id, notice.detail, notice.created_at)
-            for notice in await _added_methods(read, account, ports.clock.now())
-        )
+        added = tuple(await _added_methods(read, account, ports.clock.now()))
         if account.password_hash is not None:
             return PasswordReset(is_first_password=False, ends_sessions=True, added=added)
         ends_sessions = await read.accounts.has_signed_in(account.id)
         return PasswordReset(is_first_password=True, ends_sessions=ends_sessions, added=added)
 
 
-async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] = ()) -> None:
+async def reset_password(ports: Ports, caller: Caller, token: str, new_password: str, kept: Collection[UUID] | None = None) -> None:
     """Set a new password by a reset link, which also verifies the address (security A-6, A-7).
 
     All sessions, refresh tokens, pre-auth tokens, trusted devices and other reset links of the account
-    end, and so does a pending change of the address. Linked accounts and a second factor that were added
-    a short time ago end, too, unless the user recognized them: `kept` are the ids in `PasswordReset.added`.
+    end, and so does a pending change of the address. `kept` are the ids in `PasswordReset.added` that the
+    user recognized: the other linked accounts and second factor end. Without it, the recent ones end.
 
     Raises: LinkInvalid; the errors of `check_new_password`.
     """
@@ -202,7 +198,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         if account.is_unproven:
             await tx.one_time_tokens.void(account.id, TokenPurpose.VERIFY_EMAIL)
             await tx.identities.remove_all(account.id)
-        await _end_added_methods(tx, account, kept, now)
+        await _end_added_methods(tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
         await tx.email_sign_ins.void(account.id)
@@ -216,24 +212,25 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
 
 
-async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[SecurityNotice]:
-    """Return the notices about ways in that were added, and that the owner of this mailbox could undo."""
-    return [
-        notice
-        for notice in await read.security_notices.live(account.id, now)
-        if notice.kind in (EmailKind.IDENTITY_LINKED, EmailKind.MFA_ENABLED) and notice.address == account.email
-    ]
+async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
+    """Return the linked accounts and the second factor that a user added after the sign-up, the oldest first."""
+    since = now - UNDO_TTL
+    added = await read.identities.list_added(account.id, since)
+    if account.mfa_enabled_at is not None:
+        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=account.mfa_enabled_at > since))
+    return added
 
 
-async def _end_added_methods(tx: Transaction, account: Account, kept: Collection[UUID], now: datetime) -> None:
-    """End the linked accounts and the second factor of a locked account that a thief may have added. An older second factor stays."""
-    for notice in await _added_methods(tx, account, now):
-        if notice.id in kept:
+async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
+    """End the linked accounts and the second factor of a locked account that its user does not recognize (see `reset_password`)."""
+    for method in await _added_methods(tx, account, now):
+        if method.id in kept if kept is not None else not method.is_recent:
             continue
-        if notice.kind is EmailKind.IDENTITY_LINKED:
-            await tx.identities.remove_linked_at(account.id, notice.created_at)
-        elif account.mfa_enabled_at == notice.created_at:
-            await mfa.remove_factor(tx, account, now)
+        if method.provider is None:
+            await mfa.end_added_factor(tx, caller, account, now)
+        else:
+            await tx.identities.remove_added(account.id, method.id)
+            tx.record(events.identity_unlinked(account.id, method.provider, None))
 
 
 async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datetime) -> tuple[Account, Email]:

@@ -48,6 +48,7 @@ class Account:
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
+    closed_at: datetime | None = None  # when its user deleted the account, which is erased later
     profile: Profile = NO_PROFILE
 
     @property
@@ -200,4 +201,4 @@ class PasswordReset:
 
     is_first_password: bool
     ends_sessions: bool  # False if the user has never signed in
-    added: tuple[AddedSignInMethod, ...] = ()  # a short time ago; they end unless the user recognizes them
+    added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.ended_secrets_rules import EndedCredential
+    from core.kernel.principals import ServiceContext
+    from core.kernel.providers import Provider
 
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
@@ -75,6 +77,20 @@ def password_changed(user_id: UUID, method: str) -> Event:
     `method` is `set`, `change` or `reset` (decision 62).
     """
     return Event(EVENT_KINDS["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
+
+
+def identity_linked(user_id: UUID, provider: Provider) -> Event:
+    """A user linked an account at an identity provider."""
+    return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
+
+
+def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
+    """A user unlinked an identity provider from the account, or from one service. Then only that service's organization gets the event."""
+    details = {"provider": provider.value}
+    if service is None:
+        return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
+    details["service_slug"] = service.slug
+    return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
 
 
 def mfa_enabled(user_id: UUID) -> tuple[Event, ...]:

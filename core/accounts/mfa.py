@@ -283,6 +283,14 @@ async def use_code(tx: Transaction, caller: Person, account: Account, code: Veri
         await tx.email_queue.add(new_email(EmailKind.BACKUP_CODE_USED, account.email, now))
 
 
+async def end_added_factor(tx: Transaction, caller: Caller, account: Account, now: datetime) -> None:
+    """Delete the second factor of a locked account that a thief may have added, or is about to add."""
+    if await remove_factor(tx, account, now):
+        await tx.mfa.log(account.id, [MfaEvent.DISABLED], caller, now)
+        for event in events.mfa_disabled(account.id):
+            tx.record(event)
+
+
 async def remove_factor(tx: Transaction, account: Account, now: datetime) -> bool:
     """Delete the second factor of a locked account, and return whether it was enabled.
 

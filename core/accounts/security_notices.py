@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import new_email
+from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.security_notices_rules import UNDO_TTL, SecurityNotice
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.email_queue_rules import EmailKind, SecretNotice
+    from core.accounts.email_queue_rules import SecretNotice
     from ports.storage import Transaction
 
 
@@ -30,7 +31,6 @@ async def notify(
     session_id: UUID | None,
     secret: SecretNotice | None = None,
     detail: str | None = None,
-    undo_until: datetime | None = None,
 ) -> None:
     """Queue the email about a change to a locked account, which the caller makes at `now`.
 
@@ -39,6 +39,21 @@ async def notify(
     """
     notice = None
     if account.email_verified_at is not None:
-        notice = SecurityNotice(new_id(), account.id, session_id, kind, account.email, now, undo_until or now + UNDO_TTL, detail)
+        notice = SecurityNotice(new_id(), account.id, session_id, kind, account.email, now, now + UNDO_TTL, detail)
         await tx.security_notices.add(notice)
     await tx.email_queue.add(new_email(kind, account.email, now, secret=secret, notice_id=None if notice is None else notice.id))
+
+
+async def notify_of_deletion(tx: Transaction, account: Account, live: Sequence[SecurityNotice], session_id: UUID, now: datetime) -> None:
+    """Queue the emails about the deletion of a locked account to each address that can undo it: those of the `live` notices.
+
+    A thief may have changed the address, so the present one is not enough. Each link works as long as the
+    last one that went to its address before.
+    """
+    last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
+    for address, undo_until in last.items():
+        notice = SecurityNotice(new_id(), account.id, session_id, EmailKind.ACCOUNT_DELETED, address, now, undo_until)
+        await tx.security_notices.add(notice)
+        await tx.email_queue.add(new_email(notice.kind, address, now, notice_id=notice.id))
+    if account.email not in last:
+        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.accounts.email_queue_rules import EmailKind
+    from core.kernel.providers import Provider
     from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
@@ -41,17 +43,37 @@ class SecurityNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class UndoableChanges:
+    """What an undo link can undo: its own change, and the other recent ones that the same person was told of."""
+
+    notice: SecurityNotice  # of the link
+    starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
+
+
+@dataclass(frozen=True, slots=True)
 class UndoneChanges:
-    """The result of an undo: the address of the account, and what was undone."""
+    """The result of an undo: the address of the account, and what was undone, the oldest first."""
 
     email: Email
     is_reopened: bool  # the account was to be deleted
+    undone: tuple[SecurityNotice, ...]
+
+
+def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:
+    """Return the changes that an undo with the link of `notice` can start from, the oldest first. `live` are all that can be undone.
+
+    Ones before `notice` count if the same session made them, or if they were mailed to the same
+    address: a thief may have changed several things, in several sessions.
+    """
+    own = [other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id)]
+    return tuple(sorted(own, key=lambda other: (other.created_at, other.id)))
 
 
 @dataclass(frozen=True, slots=True)
 class AddedSignInMethod:
-    """A linked account or a second factor that was added a short time ago, for its user to recognize. `added_at` is UTC."""
+    """A linked account or a second factor, for its user to recognize. `added_at` is UTC."""
 
-    id: UUID  # of the notice
-    name: str | None  # of the identity provider, or None for a second factor
+    id: UUID  # of the identity, or of the user for the second factor
+    provider: Provider | None  # None for a second factor
     added_at: datetime
+    is_recent: bool  # it ends with a reset unless the user recognizes it

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
 from core.accounts.email_queue_rules import EmailKind
-from core.accounts.security_notices_rules import UndoLinkInvalid, UndoneChanges
+from core.accounts.mfa_rules import MfaEvent
+from core.accounts.security_notices_rules import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+    from uuid import UUID
 
     from core.accounts.accounts_rules import Account
     from core.accounts.security_notices_rules import SecurityNotice
@@ -21,21 +23,24 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def find_undoable(ports: Ports, token: str) -> SecurityNotice:
-    """Return the notice that an undo link belongs to, without using the link up. Raises: UndoLinkInvalid."""
+async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
+    """Return what an undo link can undo, without using the link up. Raises: UndoLinkInvalid."""
+    now = ports.clock.now()
     async with ports.storage.reading() as read:
         notice = await read.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
-    return notice if notice.can_be_undone(ports.clock.now()) else refuse(UndoLinkInvalid)
+        live = await read.security_notices.live(notice.user_id, now)
+    return UndoableChanges(notice, possible_starts(live, notice)) if notice.can_be_undone(now) else refuse(UndoLinkInvalid)
 
 
-async def undo(ports: Ports, caller: Caller, token: str) -> UndoneChanges:
-    """Undo the change that a link is about, and everything since. The link works once, and signs no one in.
+async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
+    """Undo a change and everything since. The link works once, and signs no one in.
 
-    If the same session made earlier changes that can still be undone, these are undone, too: a thief may
-    have changed several things. Ends: identities that were linked, a second factor that was enabled,
-    backup codes that were created, a password that was set, and a change of the address. All sessions,
-    personal access tokens, pending sign-ins, trusted devices and links in emails end. A second factor
-    that was switched off works again, without backup codes. An account that its user deleted opens again.
+    `start_id` is one of `UndoableChanges.starts`, without it the oldest: a thief may have changed several
+    things. Ends: identities that were linked, a second factor that was enabled, backup codes that were
+    created, a password that was set, and a change of the address. All sessions, personal access tokens,
+    pending sign-ins, trusted devices and links in emails end. A second factor that was switched off works
+    again, without backup codes. An account that its user deleted opens again, unless the platform or a
+    directory has closed it, too.
 
     Raises: UndoLinkInvalid; EmailNotFree.
     """
@@ -47,37 +52,39 @@ async def undo(ports: Ports, caller: Caller, token: str) -> UndoneChanges:
         notice = await tx.security_notices.by_token(token_hash) or refuse(UndoLinkInvalid)
         if not notice.can_be_undone(now):
             raise UndoLinkInvalid
-        notices = await tx.security_notices.live(account.id, now)
-        since = min(other.created_at for other in notices if other.id == notice.id or _is_of_same_session(other, notice))
-        undone = [other for other in notices if other.created_at >= since]
+        live = await tx.security_notices.live(account.id, now)
+        since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
+            UndoLinkInvalid
+        )
+        undone = tuple(other for other in live if other.created_at >= since)
         await tx.security_notices.use_up(account.id, since, now)
-        await tx.identities.remove_linked_since(account.id, since)
-        await _restore_second_factor(tx, account, undone, since, now)
+        for provider in sorted(set(await tx.identities.remove_linked_since(account.id, since))):
+            tx.record(events.identity_unlinked(account.id, provider, None))
+        await _restore_second_factor(tx, caller, account, undone, since, now)
         email = await email_changes.undo_since(tx, account, since, now)
-        if email == notice.address:
-            await tx.accounts.mark_verified(account.id, now)  # the link proves the mailbox
+        if any(other.address == email for other in live):  # the address was verified when the notice went to it
+            await tx.accounts.mark_verified(account.id, now)
         await tx.sessions.end_all(account.id, now)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password_set_since(account.id, since, now)
-        is_reopened = await tx.accounts.cancel_erasure(account.id, now)
-        if is_reopened:
+        if account.closed_at is not None:
+            await tx.accounts.reopen(account.id, now)
             tx.record(events.account_reopened(account.id))
         tx.record(events.changes_undone(account.id, sorted({other.kind.value for other in undone})))
-    return UndoneChanges(email, is_reopened)
-
-
-def _is_of_same_session(other: SecurityNotice, notice: SecurityNotice) -> bool:
-    return other.session_id is not None and other.session_id == notice.session_id
+    return UndoneChanges(email, account.closed_at is not None, undone)
 
 
 async def _restore_second_factor(
-    tx: Transaction, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime
+    tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime
 ) -> None:
     """Give a locked account the second factor back that it had before `since`."""
-    if account.mfa_enabled_at is not None and account.mfa_enabled_at >= since:
-        await mfa.remove_factor(tx, account, now)
+    if account.mfa_enabled_at is None or account.mfa_enabled_at >= since:
+        await mfa.end_added_factor(tx, caller, account, now)
     elif any(notice.kind is EmailKind.BACKUP_CODES_REGENERATED for notice in undone):
         await tx.mfa.remove_codes(account.id)
     enabled_at = await tx.mfa.restore(account.id, since)
     if enabled_at is not None:
         await tx.accounts.set_mfa(account.id, enabled_at, now)
+        await tx.mfa.log(account.id, [MfaEvent.ENABLED], caller, now)
+        for event in events.mfa_enabled(account.id):
+            tx.record(event)

@@ -46,20 +46,6 @@ def reauthenticated(user_id: UUID, provider: str | None) -> Event:
     return Event(EVENT_KINDS["user.reauthenticated"], str(user_id), of_person=user_id, details={"provider": provider})
 
 
-def identity_linked(user_id: UUID, provider: Provider) -> Event:
-    """A user linked an account at an identity provider."""
-    return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
-
-
-def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
-    """A user unlinked an identity provider from the account, or from one service. Then only that service's organization gets the event."""
-    details = {"provider": provider.value}
-    if service is None:
-        return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
-    details["service_slug"] = service.slug
-    return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), org_id=service.org_id, details=details)
-
-
 def all_sessions_revoked(user_id: UUID) -> Event:
     """A platform owner ended all sessions of a user."""
     details = {"whole_account": True, "by_platform": True}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from core.accounts import events
 from core.accounts.own_account import lock_own_account
-from core.authentication import events, oauth_credentials
+from core.authentication import oauth_credentials
 from core.authentication.identities_rules import (
     RENEWAL_TTL,
     AlreadyLinked,
@@ -24,6 +25,7 @@ from core.authentication.identities_rules import (
     ProviderToken,
     RenewalInProgress,
 )
+from core.authentication.login_rules import PreAuthInvalid
 from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
@@ -159,18 +161,18 @@ async def _load_token(ports: Ports, caller: Person, provider: Provider) -> Provi
 async def link_pending(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
     """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
 
-    The caller must lock the subject before the account. Return False if the identity no longer
-    signs in to this account, because it was linked to another account or unlinked in the context
-    where it was known.
+    The caller must lock the subject before the account. Return whether it is newly linked.
+
+    Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to
+    another account or unlinked in the context where it was known.
     """
     known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
     if pending.known_elsewhere if known is None else known.user_id != user_id:
-        return False
+        raise PreAuthInvalid
     if known is not None and known.is_here:
         await tx.identities.update_tokens(known.id, pending.email, pending.tokens)
-    else:
-        await tx.identities.add(pending.of(user_id, now))
-    return True
+        return False
+    return await tx.identities.add(pending.of(user_id, now))
 
 
 def _context_of(caller: Person) -> UUID | None:

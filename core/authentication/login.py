@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules, security_notices
+from core.accounts import events as account_events
 from core.accounts.accounts_rules import check_password_length
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind
@@ -206,9 +207,9 @@ async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: Verified
     account, method, identity = sign_in.account, sign_in.method, sign_in.pending_identity
     if account.mfa_enabled_at is None or sign_in.device.is_trusted:
         if identity is not None:
-            await tx.identities.add(identity.of(account.id, now))
-            if account.created_at < now:  # otherwise this sign-in created it
-                await _notify_of_link(tx, sign_in, identity, now)
+            is_new = await tx.identities.add(identity.of(account.id, now))
+            if is_new and account.created_at < now:  # otherwise this sign-in created the account
+                await _report_link(tx, sign_in, identity, now)
         return await start_session(ports, tx, sign_in, now)
     pending = PendingSignIn(
         id=new_id(),
@@ -294,8 +295,7 @@ async def _complete_second_factor(
         account = await mfa.accept_code(tx, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
-        if identity is not None and not await identities.link_pending(tx, identity, account.id, now):
-            raise PreAuthInvalid
+        is_new = identity is not None and await identities.link_pending(tx, identity, account.id, now)
         sign_in = VerifiedSignIn(
             person=person,
             account=account,
@@ -304,14 +304,15 @@ async def _complete_second_factor(
             is_second_factor=True,
             trust_device=trust_device,
         )
-        if identity is not None:
-            await _notify_of_link(tx, sign_in, identity, now)
+        if identity is not None and is_new:
+            await _report_link(tx, sign_in, identity, now)
         return await start_session(ports, tx, sign_in, now)
 
 
-async def _notify_of_link(tx: Transaction, sign_in: VerifiedSignIn, identity: PendingIdentity, now: datetime) -> None:
-    """Tell the user that a sign-in linked an account that was not known before."""
+async def _report_link(tx: Transaction, sign_in: VerifiedSignIn, identity: PendingIdentity, now: datetime) -> None:
+    """Record that a sign-in linked an account at a provider, and tell the user, if it was not known before."""
     if not identity.known_elsewhere:
+        tx.record(account_events.identity_linked(sign_in.account.id, identity.provider))
         kind, session_id = EmailKind.IDENTITY_LINKED, sign_in.person.session_id
         await security_notices.notify(tx, sign_in.account, kind, now, session_id=session_id, detail=identity.provider.value)
 

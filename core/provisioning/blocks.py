@@ -56,10 +56,10 @@ async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: dat
     """Remove the block of a locked account, and activate the account if the organization created it.
 
     Among organizations, only the one that created an account can have deactivated it. Return whether it
-    was activated. It was not if the platform has deactivated it, too.
+    was activated. It was not if the platform has deactivated it, too, or its user deleted it.
     """
     await tx.directory_blocks.remove(org_id, account.id)
     if account.deactivated_at is None or account.origin_org_id != org_id:
         return False
     await tx.accounts.reactivate(account.id, now)
-    return account.platform_deactivated_at is None
+    return account.platform_deactivated_at is None and account.closed_at is None

@@ -34,7 +34,7 @@ class AccountControl:
     role: Role | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
-    deactivated_by_platform: bool = False
+    closed_by_others: bool = False  # the platform deactivated the account, or its user deleted it and it is not erased yet
 
     @property
     def created_by_org(self) -> bool:
@@ -60,10 +60,10 @@ class AccountControl:
 
         The address of an owner or admin never changes. The owner of the new mailbox could take over the
         account, and would have more permissions than an API key or a directory. The address of an account
-        that the platform has deactivated stays, too: with the old address, the organization could create
-        another account for the user.
+        that the platform has deactivated, or that its user deleted, stays, too: with the old address, the
+        organization could create another account for the user.
         """
-        if self.role in (Role.OWNER, Role.ADMIN) or self.deactivated_by_platform:
+        if self.role in (Role.OWNER, Role.ADMIN) or self.closed_by_others:
             return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
@@ -83,6 +83,6 @@ class AccountControl:
         """Return whether the organization may delete the whole account.
 
         It may not while the platform has deactivated the account. It could create the account again, and
-        the user would be back.
+        the user would be back. Nor may it delete an account that its user can still open again.
         """
-        return self.controls_account and not self.deactivated_by_platform
+        return self.controls_account and not self.closed_by_others

@@ -139,7 +139,7 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
-        """Allow sign-ins again to an account that a directory deactivated, unless the platform has deactivated it, too."""
+        """Allow sign-ins again to an account that a directory deactivated, unless the platform or its user has closed it."""
         ...
 
     async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
@@ -151,21 +151,21 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        """Close an account that its user deleted, as `deactivate_by_platform` does, until it is erased at this time."""
+        """Close an account that its user deleted, until it is erased at this time. Neither the platform nor a directory can open it."""
         ...
 
-    async def cancel_erasure(self, user_id: UUID, now: datetime) -> bool:
-        """Open an account again that its user deleted, as `reactivate_by_platform` does. Return whether it was to be erased."""
+    async def reopen(self, user_id: UUID, now: datetime) -> None:
+        """Open an account again that its user deleted, unless the platform or a directory has deactivated it."""
         ...
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        """Allow sign-ins again to an account that the platform deactivated, unless a directory has deactivated it, too."""
+        """Allow sign-ins again to an account that the platform deactivated, unless a directory or its user has closed it."""
         ...
 
     async def can_be_freed(self, user_id: UUID) -> bool:
         """Return whether a directory deactivated the account, and it has no credentials or an address that is not verified.
 
-        It cannot be freed while the platform has deactivated it.
+        It cannot be freed while the platform has deactivated it, or while an undo can open it again.
         """
         ...
 
@@ -250,7 +250,7 @@ class Mfa(MfaRead, MfaLog, Protocol):
         ...
 
     async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
-        """Keep the enabled second factor aside for an undo, before `remove`. One that is kept already stays, unless it is too old."""
+        """Keep the enabled second factor aside for an undo, before `remove`."""
         ...
 
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:

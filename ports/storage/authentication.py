@@ -11,6 +11,7 @@ from uuid import UUID
 from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, Location
 from core.accounts.profile_rules import OwnProfile
+from core.accounts.security_notices_rules import AddedSignInMethod
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
@@ -449,6 +450,10 @@ class IdentitiesRead(Protocol):
         """Return the providers where the user has linked an account in any context."""
         ...
 
+    async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
+        """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent."""
+        ...
+
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         """Return the provider's access token, expired or not. Raises: SealBroken."""
         ...
@@ -510,12 +515,12 @@ class Identities(IdentitiesRead, Protocol):
         """Unlink all identities of the user, in the account and in all services."""
         ...
 
-    async def remove_linked_at(self, user_id: UUID, linked_at: datetime) -> None:
-        """Unlink the identities that were linked at this time."""
+    async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
+        """Unlink the account at the provider that this identity belongs to, in the account and in all services."""
         ...
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
-        """Unlink the identities that were linked at that time or later, in the account and in all services."""
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
+        """Unlink the identities that were linked at that time or later, in the account and in all services. Return their providers."""
         ...
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:

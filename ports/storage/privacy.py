@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.security_notices_rules import SecurityNotice
 from core.kernel.principals import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.log_redaction_rules import PersonalLog
@@ -81,6 +82,10 @@ class PrivacyRead(Protocol):
 
     async def email_changes(self, user_id: UUID, before: ExportedEmailChange | None, limit: int) -> list[ExportedEmailChange]:
         """Return a page of the requested changes of the email address, newest first."""
+        ...
+
+    async def security_notices(self, user_id: UUID, before: SecurityNotice | None, limit: int) -> list[SecurityNotice]:
+        """Return a page of the emails about changes to the security of the account, newest first."""
         ...
 
     async def consents(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core.accounts.email_changes_rules import PROOF_TTL
@@ -22,9 +23,10 @@ async def open_proof(api: Api, token: str) -> Answer:
     return await api.get(f"/auth/verify-email?token={token}")
 
 
-async def undo(api: Api, token: str) -> Answer:
-    """Send the form behind the link in the notice to the old address."""
-    return await api.call("POST", UNDO, raw=f"token={token}".encode(), headers=FORM)
+async def undo(api: Api, token: str, start: str | None = None) -> Answer:
+    """Send the form behind an undo link, with the first change to undo."""
+    fields = {"token": token} if start is None else {"token": token, "start": start}
+    return await api.call("POST", UNDO, raw=urlencode(fields).encode(), headers=FORM)
 
 
 @dataclass(slots=True)

@@ -109,12 +109,20 @@ PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
     "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
     "accounts/email_changed.html": {**LINKS, "email": "ada@example.org", "is_own": False},
-    "accounts/undo.html": {"token": "8f14e45f", "email": "ada@example.org", "since": TIME},
-    "accounts/undone.html": {"email": "ada@example.org", "is_reopened": True},
+    "accounts/undo.html": {
+        "token": "8f14e45f",
+        "email": "ada@example.org",
+        "starts": [("1", TIME, "The password was changed"), ("2", TIME, "New backup codes were created")],
+    },
+    "accounts/undone.html": {
+        "email": "ada@example.org",
+        "is_reopened": True,
+        "undone": [("1", TIME, "The password was changed")],
+    },
     "accounts/reset_password.html": {
         "token": "8f14e45f",
         "reset": PasswordReset(is_first_password=False, ends_sessions=True),
-        "added": [("keep:1", "Codehost", TIME), ("keep:2", None, TIME)],
+        "added": [("keep:1", "Codehost", TIME, True), ("keep:2", None, TIME, False)],
         "problem": "The password must have at least 8 characters.",
     },
     "accounts/password_reset_done.html": {

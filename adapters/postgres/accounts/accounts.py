@@ -20,9 +20,9 @@ from core.tenancy.account_control import AccountControl
 # In the order of `to_account`.
 COLUMNS: Final = """
     u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
-    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.name, u.picture, u.locale,
-    u.zoneinfo, u.profile_details"""
-COLUMN_COUNT: Final = 18
+    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.closed_at, u.name, u.picture,
+    u.locale, u.zoneinfo, u.profile_details"""
+COLUMN_COUNT: Final = 19
 SELECT: Final = f"select {COLUMNS} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 # In the order of `to_own_profile`. There is at most one pending change.
@@ -39,6 +39,10 @@ INSERT: Final = f"""
            %(first_verified_at)s::timestamptz, %(mfa_enabled_at)s::timestamptz, %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s,
            %(profile_details)s::jsonb
     where not {reserved("%(email)s", "%(id)s", "%(created_at)s")} """
+# Columns of closed accounts: see `Accounts.deactivate`.
+ONLY_DIRECTORY: Final = "platform_deactivated_at is null and closed_at is null"
+DIRECTORY_TIME: Final = f"case when {ONLY_DIRECTORY} then deactivated_at else directory_deactivated_at end"
+WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, closed_at), directory_deactivated_at = null"
 OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -69,7 +73,8 @@ def to_account(row: Row) -> Account:
         first_verified_at=row[10],
         mfa_enabled_at=row[11],
         platform_deactivated_at=row[12],
-        profile=to_profile(row[13:COLUMN_COUNT]),
+        closed_at=row[13],
+        profile=to_profile(row[14:COLUMN_COUNT]),
     )
 
 
@@ -89,7 +94,7 @@ def to_account_control(row: Row) -> AccountControl:
         role=None if row[7] is None else Role(row[7]),
         member_elsewhere=row[8],
         end_user_elsewhere=row[9],
-        deactivated_by_platform=row[10],
+        closed_by_others=row[10],
     )
 
 
@@ -288,43 +293,56 @@ class Accounts(Repository):
         if changed == 0:
             raise EmailTaken
 
+    # The platform, the directory and the user close an account independently. `deactivated_at` is set while any of
+    # them does. Without the other two, it is the time of the directory, which has a column of its own beside them.
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(
-            """
-            deactivated_at = case when platform_deactivated_at is null then %(now)s else deactivated_at end,
-            directory_deactivated_at = case when platform_deactivated_at is not null then %(now)s end""",
+            f"""
+            deactivated_at = case when {ONLY_DIRECTORY} then %(now)s else deactivated_at end,
+            directory_deactivated_at = case when not ({ONLY_DIRECTORY}) then %(now)s end""",
             user_id,
             now,
         )
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure("deactivated_at = platform_deactivated_at, directory_deactivated_at = null", user_id, now)
+        await self._set_closure(WITHOUT_DIRECTORY, user_id, now)
 
     async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(
-            """
+            f"""
             deactivated_at = coalesce(deactivated_at, %(now)s), platform_deactivated_at = %(now)s,
-            directory_deactivated_at = deactivated_at""",
+            directory_deactivated_at = {DIRECTORY_TIME}""",
             user_id,
             now,
         )
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(
-            "deactivated_at = directory_deactivated_at, platform_deactivated_at = null, directory_deactivated_at = null, erase_at = null",
+            """
+            deactivated_at = least(directory_deactivated_at, closed_at), platform_deactivated_at = null,
+            directory_deactivated_at = case when closed_at is not null then directory_deactivated_at end""",
             user_id,
             now,
         )
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        await self.deactivate_by_platform(user_id, now)
-        await self._run("update users set erase_at = %(erase_at)s where id = %(user_id)s", user_id=user_id, erase_at=erase_at)
+        await self._set_closure(
+            f"""
+            deactivated_at = coalesce(deactivated_at, %(now)s), closed_at = %(now)s, erase_at = %(erase_at)s,
+            directory_deactivated_at = {DIRECTORY_TIME}""",
+            user_id,
+            now,
+            erase_at=erase_at,
+        )
 
-    async def cancel_erasure(self, user_id: UUID, now: datetime) -> bool:
-        if not await self._exists("select 1 from users where id = %(user_id)s and erase_at is not null", user_id=user_id):
-            return False
-        await self.reactivate_by_platform(user_id, now)
-        return True
+    async def reopen(self, user_id: UUID, now: datetime) -> None:
+        await self._set_closure(
+            """
+            deactivated_at = least(directory_deactivated_at, platform_deactivated_at), closed_at = null, erase_at = null,
+            directory_deactivated_at = case when platform_deactivated_at is not null then directory_deactivated_at end""",
+            user_id,
+            now,
+        )
 
     async def next_to_erase(self, now: datetime) -> Account | None:
         return await self._one(
@@ -336,7 +354,7 @@ class Accounts(Repository):
             "select 1 from users where id = %(user_id)s and erase_at <= %(now)s and anonymized_at is null", user_id=user_id, now=now
         )
 
-    async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime) -> None:
+    async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime, **parameters: object) -> None:
         # The foreign keys copy `deactivated` to the same two tables as the address: see
         # `change_email` for the lock order.
         await self._run(
@@ -347,6 +365,7 @@ class Accounts(Repository):
             from (select count(*) from held) before where id = %(user_id)s""",
             user_id=user_id,
             now=now,
+            **parameters,
         )
         self._signals.figures_changed()
 
@@ -354,8 +373,8 @@ class Accounts(Repository):
         return await self._exists(
             """
             select 1 from users u
-            where u.id = %(user_id)s and u.deactivated_at is not null and u.platform_deactivated_at is null and u.anonymized_at is null
-              and (u.email_verified_at is null
+            where u.id = %(user_id)s and u.deactivated_at is not null and u.platform_deactivated_at is null and u.closed_at is null
+              and u.anonymized_at is null and (u.email_verified_at is null
                    or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))""",
             user_id=user_id,
         )
@@ -395,7 +414,7 @@ class Accounts(Repository):
                            where e.user_id = u.id and e.org_id <> %(org_id)s)
                    or exists (select 1 from subscriptions b join services v on v.id = b.service_id join organizations o on o.id = v.org_id
                               where b.user_id = u.id and v.org_id <> %(org_id)s),
-                   u.platform_deactivated_at is not null
+                   u.platform_deactivated_at is not null or u.closed_at is not null
             from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
             where u.id = %(user_id)s""",
             user_id=user_id,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Final, LiteralString, cast
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import COLUMN_COUNT as ACCOUNT_COLUMN_COUNT
@@ -11,8 +11,8 @@ from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
-from core.accounts.security_notices_rules import UNDO_TTL
 from core.kernel.principals import Caller, Person
+from core.kernel.values import new_id
 from ports.crypto import SecretContext, Vault
 
 TAKE_STEP: Final = """
@@ -34,8 +34,8 @@ def secret_context(user_id: UUID) -> SecretContext:
     return SecretContext("mfa", str(user_id), "secret")
 
 
-def former_secret_context(user_id: UUID) -> SecretContext:
-    return SecretContext("former_mfa", str(user_id), "secret")
+def former_secret_context(row: UUID) -> SecretContext:
+    return SecretContext("former_mfa", str(row), "secret")
 
 
 def to_enrollment(vault: Vault, user_id: UUID, row: Row) -> MfaEnrollment:
@@ -125,35 +125,34 @@ class Mfa(MfaLog, SealingRepository):
         enrollment = await self.enrollment(user_id)
         if enrollment is None:
             return
+        row = new_id()
         await self._run(
             """
-            insert into former_mfa as f (user_id, secret, setup_at, enabled_at, last_step, removed_at)
-            values (%(user_id)s, %(secret)s, %(setup_at)s, %(enabled_at)s, %(last_step)s, %(now)s)
-            on conflict (user_id) do update set
-                secret = excluded.secret, setup_at = excluded.setup_at, enabled_at = excluded.enabled_at,
-                last_step = excluded.last_step, removed_at = excluded.removed_at
-            where f.removed_at < %(too_old)s""",
+            insert into former_mfa (id, user_id, secret, setup_at, enabled_at, last_step, removed_at)
+            values (%(id)s, %(user_id)s, %(secret)s, %(setup_at)s, %(enabled_at)s, %(last_step)s, %(now)s)""",
+            id=row,
             user_id=user_id,
-            secret=self._vault.seal(enrollment.secret.encode(), former_secret_context(user_id)),
+            secret=self._vault.seal(enrollment.secret.encode(), former_secret_context(row)),
             setup_at=enrollment.setup_at,
             enabled_at=enabled_at,
             last_step=enrollment.last_step,
             now=now,
-            too_old=now - UNDO_TTL,
         )
 
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
+        # An account has one second factor at a time, so at most one row was in use then.
         former = await self._one(
             lambda row: row,
             """
-            delete from former_mfa where user_id = %(user_id)s and removed_at >= %(since)s and enabled_at < %(since)s
-            returning secret, setup_at, enabled_at, last_step""",
+            with gone as (delete from former_mfa where user_id = %(user_id)s and removed_at >= %(since)s returning *)
+            select id, secret, setup_at, enabled_at, last_step from gone where enabled_at < %(since)s""",
             user_id=user_id,
             since=since,
         )
         if former is None:
             return None
-        secret = self._vault.open(former[0], former_secret_context(user_id))
+        row, sealed, setup_at, enabled_at, last_step = former
+        secret = self._vault.open(sealed, former_secret_context(row))
         await self._run(
             """
             insert into mfa (user_id, secret, setup_at, last_step) values (%(user_id)s, %(secret)s, %(setup_at)s, %(last_step)s)
@@ -161,11 +160,10 @@ class Mfa(MfaLog, SealingRepository):
                 secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step, codes_salt = null""",
             user_id=user_id,
             secret=self._vault.seal(secret, secret_context(user_id)),
-            setup_at=former[1],
-            last_step=former[3],
+            setup_at=setup_at,
+            last_step=last_step,
         )
-        enabled_at: datetime = former[2]
-        return enabled_at
+        return cast("datetime", enabled_at)
 
     async def remove_codes(self, user_id: UUID) -> None:
         await self._run("delete from backup_codes where user_id = %(user_id)s", user_id=user_id)

@@ -30,10 +30,11 @@ def _search(which: LiteralString) -> LiteralString:
         with page as (
             select id, created_at from users {which} order by created_at desc, id desc limit %(limit)s)
         select u.id, u.email, u.is_platform_owner, u.mfa_enabled_at is not null, u.created_at, u.deactivated_at,
-               u.platform_deactivated_at is not null, o.ids, o.slugs, o.names, o.roles
+               u.platform_deactivated_at is not null, u.erase_at, o.ids, o.slugs, o.names, o.roles
         from page p
         cross join lateral (
-            select id, email, is_platform_owner, mfa_enabled_at, created_at, deactivated_at, platform_deactivated_at
+            select id, email, is_platform_owner, mfa_enabled_at, created_at, deactivated_at, platform_deactivated_at,
+                   case when anonymized_at is null then erase_at end as erase_at
             from users where id = p.id limit 1) u
         cross join lateral (
             select array_agg(o.id order by o.slug) as ids, array_agg(o.slug order by o.slug) as slugs,
@@ -92,7 +93,7 @@ ALERTS: Final = f"""
 
 
 def to_found_user(row: Row) -> FoundUser:
-    organizations = zip(*(column or () for column in row[7:]), strict=True)
+    organizations = zip(*(column or () for column in row[8:]), strict=True)
     return FoundUser(
         id=row[0],
         email=Email(row[1]),
@@ -101,6 +102,7 @@ def to_found_user(row: Row) -> FoundUser:
         created_at=row[4],
         deactivated_at=row[5],
         deactivated_by_platform=row[6],
+        erase_at=row[7],
         organizations=tuple(UserOrganization(id_, slug, name, Role(role)) for id_, slug, name, role in organizations),
     )
 

@@ -8,6 +8,7 @@ from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
+from core.accounts.security_notices_rules import AddedSignInMethod
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens
@@ -57,6 +58,20 @@ class Identities(SealingRepository):
             lambda row: Provider(row[0]),
             "select distinct provider from identities where user_id = %(user_id)s order by provider",
             user_id=user_id,
+        )
+
+    async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
+        return await self._all(
+            lambda row: AddedSignInMethod(row[0], Provider(row[1]), row[2], is_recent=row[3]),
+            """
+            select (array_agg(i.id order by i.linked_at, i.id))[1], i.provider, min(i.linked_at), min(i.linked_at) > %(since)s
+            from identities i join users u on u.id = i.user_id
+            where i.user_id = %(user_id)s
+            group by i.provider, i.issuer, i.provider_user_id, u.created_at
+            having min(i.linked_at) > u.created_at
+            order by min(i.linked_at), 1""",
+            user_id=user_id,
+            since=since,
         )
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
@@ -202,13 +217,23 @@ class Identities(SealingRepository):
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
 
-    async def remove_linked_at(self, user_id: UUID, linked_at: datetime) -> None:
+    async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
         await self._run(
-            "delete from identities where user_id = %(user_id)s and linked_at = %(linked_at)s", user_id=user_id, linked_at=linked_at
+            """
+            delete from identities i using identities a
+            where a.id = %(identity_id)s and a.user_id = %(user_id)s and i.user_id = a.user_id
+              and (i.provider, i.issuer, i.provider_user_id) = (a.provider, a.issuer, a.provider_user_id)""",
+            user_id=user_id,
+            identity_id=identity_id,
         )
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> None:
-        await self._run("delete from identities where user_id = %(user_id)s and linked_at >= %(since)s", user_id=user_id, since=since)
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            "delete from identities where user_id = %(user_id)s and linked_at >= %(since)s returning provider",
+            user_id=user_id,
+            since=since,
+        )
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
         return (

@@ -66,7 +66,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.MAILS: _past("mails", "finished_at"),
     Sweep.EMAIL_CHANGES: _past("email_changes", "requested_at"),
     Sweep.SECURITY_NOTICES: _past("security_notices", "undo_until"),
-    Sweep.FORMER_MFA: _past("former_mfa", "removed_at", key="user_id"),
+    Sweep.FORMER_MFA: _past("former_mfa", "removed_at"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.
     Sweep.MFA_SETUPS: """

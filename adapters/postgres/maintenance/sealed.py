@@ -113,8 +113,8 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     ),
     SealedColumn.FORMER_MFA_SECRETS: Column(
         lambda row: mfa.former_secret_context(UUID(row)),
-        "select user_id::text, secret from former_mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
-        "update former_mfa set secret = %(value)s where user_id = %(row)s::uuid",
+        "select id::text, secret from former_mfa where id::text > %(after)s order by id::text limit %(limit)s for update",
+        "update former_mfa set secret = %(value)s where id = %(row)s::uuid",
     ),
     SealedColumn.KEPT_FORM_FIELDS: Column(
         lambda row: kept_forms.secret_context(UUID(row)),

@@ -24,17 +24,26 @@ from email_changes where undo_until > now();
 update mails set security_notice_id = email_change_id
 where kind = 'email_change_requested' and finished_at is null and email_change_id in (select id from security_notices);
 
--- A second factor that its user switched off. An undo restores it.
+-- The second factors that a user switched off. An undo restores the one of its time.
 create table former_mfa (
-    user_id     uuid primary key references users on delete cascade,
+    id          uuid primary key,
+    user_id     uuid not null references users on delete cascade,
     secret      bytea not null,
     setup_at    timestamptz not null,
     enabled_at  timestamptz not null,
     last_step   bigint,
     removed_at  timestamptz not null
 );
+create index former_mfa_of_user on former_mfa (user_id);
 create index former_mfa_by_age on former_mfa (removed_at);
 
--- When the account, which its user deleted, is erased. Until then it is closed, and an undo opens it again.
-alter table users add column erase_at timestamptz;
+-- When its user deleted the account, and when it is erased. Until then it is closed, beside what the platform and the directory decide,
+-- and an undo opens it again. While closed_at is set, directory_deactivated_at has the time of the directory, as it has for the platform.
+alter table users
+    add column closed_at timestamptz,
+    add column erase_at timestamptz,
+    add constraint users_closed_check check (closed_at is null or deactivated_at is not null and erase_at is not null) not valid,
+    drop constraint users_closed_by_both_check,
+    add constraint users_closed_by_both_check
+        check (directory_deactivated_at is null or platform_deactivated_at is not null or closed_at is not null) not valid;
 create index users_to_erase on users (erase_at) where erase_at is not null;

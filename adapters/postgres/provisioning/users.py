@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.accounts.accounts import INSERT, columns
+from adapters.postgres.accounts.accounts import INSERT, WITHOUT_DIRECTORY, columns
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
@@ -267,10 +267,10 @@ class ScimUsers(Repository):
         )
         if account_ids:
             await self._run(
-                """
+                f"""
                 with held as materialized (
                     select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
-                update users set deactivated_at = platform_deactivated_at, directory_deactivated_at = null, updated_at = %(now)s
+                update users set {WITHOUT_DIRECTORY}, updated_at = %(now)s
                 from (select count(*) from held) before where id = any(%(user_ids)s)""",
                 user_ids=account_ids,
                 now=now,

@@ -21,7 +21,6 @@ from core.accounts.accounts_rules import AccountOrigin, EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import events as authentication_events
 from core.authentication import login, oauth_credentials, reauthentication
 from core.authentication.identities_rules import AlreadyLinked, PendingIdentity
 from core.authentication.login_failures import LoginFailure
@@ -438,4 +437,4 @@ async def _link(ports: Ports, person: Person, pending: ProviderState, identity: 
         await security_notices.notify(
             tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
         )
-        tx.record(authentication_events.identity_linked(account.id, pending.provider))
+        tx.record(accounts_events.identity_linked(account.id, pending.provider))

@@ -9,6 +9,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core import privacy
+from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication.openid_rules import Scope
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Role
@@ -25,6 +26,7 @@ from core.privacy_rules import (
     ExportedPersonalToken,
     ExportedServiceAccount,
     PersonalDataExport,
+    closure_message,
 )
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import ApplicationTokens, person_anywhere
@@ -119,6 +121,16 @@ class ExportedConsentResponse(ResponseModel):
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
 
 
+class ExportedSecurityNoticeResponse(ResponseModel):
+    """An email about a change to the security of the account."""
+
+    kind: str = Field(description="What the email was about.", examples=["identity_linked"])
+    detail: str | None = Field(description="The identity provider of a linked account, or null.", examples=["codehost"])
+    address: str = Field(description="The address that the email went to.")
+    created_at: Timestamp = Field(description="When the change was made.")
+    undone_at: Timestamp | None = Field(description="When its link undid the change, or null.")
+
+
 class ExportedServiceAccountResponse(ResponseModel):
     """A service account that the user answers for."""
 
@@ -176,6 +188,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
     mfa_events: list[ExportedMfaEventResponse] = Field(description="The second-factor log, newest first.")
     passkeys: list[ExportedPasskeyResponse] = Field(description="The passkeys, oldest first.")
     email_changes: list[ExportedEmailChangeResponse] = Field(description="The recent changes of the email address, newest first.")
+    security_notices: list[ExportedSecurityNoticeResponse] = Field(
+        description="The recent emails about changes to the security of the account, newest first."
+    )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
     service_accounts: list[ExportedServiceAccountResponse] = Field(
         description="The service accounts that the user answers for, oldest first."
@@ -209,6 +224,7 @@ async def export_package(data: PersonalDataExport) -> Response:
         Part("mfa_events", data.mfa_events, _to_mfa_event_response),
         Part("passkeys", data.passkeys, _to_passkey_response),
         Part("email_changes", data.email_changes, _to_email_change_response),
+        Part("security_notices", data.security_notices, _to_security_notice_response),
         Part("consents", data.consents, _to_consent_response),
         Part("service_accounts", data.service_accounts, _to_service_account_response),
         Part("personal_tokens", data.personal_tokens, _to_personal_token_response),
@@ -265,6 +281,12 @@ def _to_email_change_response(change: ExportedEmailChange) -> ExportedEmailChang
         requested_at=change.requested_at,
         proved_at=change.proved_at,
         undone_at=change.undone_at,
+    )
+
+
+def _to_security_notice_response(notice: SecurityNotice) -> ExportedSecurityNoticeResponse:
+    return ExportedSecurityNoticeResponse(
+        kind=notice.kind.value, detail=notice.detail, address=notice.address, created_at=notice.created_at, undone_at=notice.undone_at
     )
 
 
@@ -329,5 +351,6 @@ async def anonymize(user_id: str) -> AnonymizationResponse:
     first.
     """
     id_ = path_id(user_id)
-    await privacy.anonymize(ports(), signed_in(), id_)
-    return AnonymizationResponse(success=True, message="The user is anonymized.", user_id=id_)
+    erase_at = await privacy.anonymize(ports(), signed_in(), id_)
+    message = "The user is anonymized." if erase_at is None else closure_message(erase_at)
+    return AnonymizationResponse(success=True, message=message, user_id=id_)

@@ -213,6 +213,8 @@ FORM_FIELDS = {
     "group": "The group of settings that the form has: `sign-in`, `consent`, `security`, `keys` or `lifetimes`.",
     "overlap": "How long the old client secret still works: `1 hour`, `1 day`, `7 days`, or an empty text.",
     "form_token": "The form token of the page, which proves that the page is ours.",
+    "asked": "Present if the form asked which sign-in methods to keep: `keep:` with the id of each. The others are removed.",
+    "start": "The id of the first change to undo.",
     "answer": "`continue`, `select` or `refuse`.",
     "code": "The 6-digit code of the authenticator app, or a backup code.",
     "email": "The email address.",

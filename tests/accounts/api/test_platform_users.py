@@ -96,6 +96,7 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
                 "created_at": rfc3339(clock.now()),
                 "deactivated_at": None,
                 "deactivated_by_platform": False,
+                "erase_at": None,
                 "organizations": [{"id": str(org), "slug": "acme", "name": "Acme", "role": "admin"}],
             },
             {
@@ -106,6 +107,7 @@ async def test_search_returns_every_field(platform: Platform, ports: Ports, pool
                 "created_at": rfc3339(platform.account.created_at),
                 "deactivated_at": None,
                 "deactivated_by_platform": False,
+                "erase_at": None,
                 "organizations": [],
             },
         ],

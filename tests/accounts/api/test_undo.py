@@ -11,6 +11,7 @@ from core import privacy
 from core.accounts.accounts_rules import Account
 from core.kernel.values import new_id
 from ports import Ports
+from tests.accounts.api.test_platform_deactivation import change as platform_change
 from tests.accounts.email_changes import EmailChanger, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.privacy.api.anonymization.data import columns_with
@@ -28,6 +29,7 @@ from tests.support.builders import (
     sign_in,
 )
 from tests.support.mfa import Authenticator, add_mfa
+from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
 THIEF = "thief@example.com"
@@ -136,11 +138,10 @@ async def test_both_ways_to_delete_the_own_account_wait_for_the_undo(
         await run_sql(
             pool, "update memberships set user_id = %s, confirmed_at = now() where org_id = %s and role = 'owner'", user.id, acme.org
         )
-    assert (
-        await api.post("/api/user/change-password", {"current_password": PASSWORD, "new_password": NEW_PASSWORD}, token=token)
-    ).status == 200
+    await change_password(api, token)
     answer = await api.delete(path.format(id=user.id), token=token)
     assert answer.status == 200, answer.text
+    assert answer.json["message"].startswith("Your account is closed.")
     assert await run_sql(pool, "select anonymized_at is null, erase_at is not null from users where id = %s", user.id) == [(True, True)]
     assert (await undo(api, await undo_token(ports, sent, "Your account was deleted"))).status == 200
     assert await run_sql(pool, "select deactivated_at is null, erase_at is null from users where id = %s", user.id) == [(True, True)]
@@ -247,6 +248,150 @@ async def test_on_the_page_a_deletion_waits_too(
     done = await browser.send("/auth/undo", **hidden_fields(undo_page))
     assert "won't be deleted" in done.text
     assert leads_to(await browser.sign_in()) == ACCOUNT
+
+
+# What the link reaches
+
+
+async def change_password(api: Api, token: str) -> None:
+    passwords = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
+    assert (await api.post("/api/user/change-password", passwords, token=token)).status == 200
+
+
+async def close_account(api: Api, ports: Ports, token: str, sent: FakeMailTransport) -> str:
+    """Change the password, delete the account, and return the token of the undo link about the password."""
+    await change_password(api, token)
+    found = await undo_token(ports, sent, "Your password was changed")
+    assert (await api.delete("/api/user", token=token)).status == 200
+    return found
+
+
+async def starts(api: Api, found: str) -> list[str]:
+    """Return the ids of the changes that this undo link can start from."""
+    return re.findall(r'type="radio" value="([0-9a-f-]+)"', (await api.get(f"/auth/undo?token={found}")).text)
+
+
+async def test_a_link_reaches_what_an_earlier_session_of_the_thief_added(
+    api: Api, ports: Ports, pool: Pool, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    second = (await sign_in(ports, user, second_factor=True)).access_token
+    assert (await api.patch("/api/user", {"email": THIEF}, token=second)).status == 200
+    found = await undo_token(ports, sent, "Your email address is about to change")
+    assert "Two-factor authentication was turned on" in (await api.get(f"/auth/undo?token={found}")).text
+    assert len(await starts(api, found)) == 2
+    assert (await undo(api, found, str(new_id()))).status == 400, "not one of the changes"
+    done = await undo(api, found)
+    assert (done.status, "Two-factor authentication was turned on" in done.text) == (200, True)
+    assert (await api.login()).json.get("mfa_required", False) is False
+    actions = [row[0] for row in await run_sql(pool, "select action from audit_log where target_id = %s", str(user.id))]
+    assert actions.count("security.mfa.disabled") == 1
+    assert ("mfa_disabled",) in await run_sql(pool, "select event_type from mfa_events")
+
+
+async def test_a_user_can_keep_what_they_changed_before_the_thief(
+    api: Api, ports: Ports, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    thief = (await sign_in(ports, user, second_factor=True)).access_token
+    assert (await api.patch("/api/user", {"email": THIEF}, token=thief)).status == 200
+    found = await undo_token(ports, sent, "Your email address is about to change")
+    assert (await undo(api, found, (await starts(api, found))[1])).status == 200
+    assert (await api.login()).json.get("mfa_required", False) is True
+    earlier = await undo_token(ports, sent, "Two-factor authentication is on")
+    assert (await undo(api, earlier)).status == 200, "the link about it still works"
+
+
+async def test_the_second_factor_of_before_the_theft_comes_back_after_a_change_of_apps(
+    api: Api, ports: Ports, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await add_mfa(ports, user)
+    clock.advance(timedelta(hours=1))
+    own = (await sign_in(ports, user, second_factor=True)).access_token
+    assert (await api.delete("/api/user/mfa", token=own)).status == 200
+    clock.advance(timedelta(minutes=1))
+    app = await turn_on_second_factor(api, own, clock)
+    clock.advance(timedelta(hours=20))
+    thief = (await sign_in(ports, user, second_factor=True)).access_token
+    assert (await api.delete("/api/user/mfa", token=thief)).status == 200
+    found = await undo_token(ports, sent, "Two-factor authentication is off")
+    assert (await undo(api, found, (await starts(api, found))[-1])).status == 200
+    pre_auth = (await api.login()).json
+    assert (await api.post("/api/auth/mfa/verify", {"code": app.code()}, token=pre_auth["access_token"])).status == 200
+
+
+async def test_a_secret_that_waits_for_its_first_code_ends(api: Api, ports: Ports, pool: Pool, token: str, sent: FakeMailTransport) -> None:
+    assert (await api.post("/api/user/mfa/setup", token=token)).status == 200
+    await change_password(api, token)
+    assert (await undo(api, await undo_token(ports, sent, "Your password was changed"))).status == 200
+    assert await run_sql(pool, "select 1 from mfa") == []
+
+
+async def test_a_link_at_the_thiefs_address_gives_the_owner_a_verified_one(
+    api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, user: Account, sent: FakeMailTransport
+) -> None:
+    await changer.change(token, THIEF)
+    await change_password(api, token)
+    assert (await undo(api, await undo_token(ports, sent, "Your password was changed", THIEF))).status == 200
+    assert await run_sql(pool, "select email, email_verified_at is not null from users where id = %s", user.id) == [(EMAIL, True)]
+
+
+# The closed account
+
+
+async def test_every_address_that_can_undo_a_deletion_hears_of_it(
+    api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await changer.change(token, THIEF)
+    clock.advance(timedelta(minutes=5))
+    await change_password(api, token)
+    assert (await api.delete("/api/user", token=token)).status == 200
+    [(last,)] = await run_sql(pool, "select erase_at from users where erase_at is not null")
+    assert await run_sql(pool, "select max(undo_until) from security_notices where kind = 'account_deleted'") == [(last,)]
+    assert (await undo(api, await undo_token(ports, sent, "Your account was deleted", THIEF))).status == 200
+    assert (await api.login(EMAIL, NEW_PASSWORD)).status == 401
+
+
+async def test_the_owner_undoes_the_deletion_with_the_email_about_it(
+    api: Api, ports: Ports, changer: EmailChanger, token: str, sent: FakeMailTransport
+) -> None:
+    await changer.change(token, THIEF)
+    assert (await api.delete("/api/user", token=token)).status == 200
+    assert (await undo(api, await undo_token(ports, sent, "Your account was deleted", EMAIL))).status == 200
+    assert (await api.login()).status == 200
+
+
+async def test_the_platform_and_the_user_close_an_account_independently(
+    api: Api, ports: Ports, pool: Pool, token: str, user: Account, sent: FakeMailTransport, platform: Platform
+) -> None:
+    """A reactivation does not open what its user deleted, and an undo does not open what the platform deactivated."""
+
+    async def state() -> tuple[bool, bool]:
+        [(closed, to_erase)] = await run_sql(
+            pool, "select deactivated_at is not null, erase_at is not null from users where id = %s", user.id
+        )
+        return closed, to_erase
+
+    found = await close_account(api, ports, token, sent)
+    assert (await platform_change(platform, "deactivate", user.id)).status == 200
+    assert (await platform_change(platform, "reactivate", user.id)).status == 200
+    assert await state() == (True, True)
+    assert (await platform_change(platform, "deactivate", user.id)).status == 200
+    assert (await undo(api, found)).status == 200
+    assert await state() == (True, False)
+    assert (await platform_change(platform, "reactivate", user.id)).status == 200
+    assert await state() == (False, False)
+
+
+async def test_the_entry_of_a_closed_account_names_the_device(
+    api: Api, ports: Ports, pool: Pool, token: str, sent: FakeMailTransport
+) -> None:
+    await close_account(api, ports, token, sent)
+    of_password, of_closing = [
+        await run_sql(pool, "select address, agent from audit_log where action = %s", action)
+        for action in ("security.password.changed", "user.deactivated")
+    ]
+    assert of_closing == of_password != []
 
 
 # Races

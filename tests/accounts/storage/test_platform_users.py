@@ -72,9 +72,9 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     await add_member(pool, other_tenant, user.id, "member")
     await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, (UserOrganization(other, "x", "X", Role.ADMIN),))
+    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, None, (UserOrganization(other, "x", "X", Role.ADMIN),))
     organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
-    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, None, False, organizations)
+    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, None, False, None, organizations)
     assert await search(storage) == [eves_result, adas_result]
     assert await search(storage, email="ada") == [adas_result]
     assert await search(storage, user_id=user.id) == [adas_result]

@@ -50,7 +50,7 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["platform.owner.promoted", "platform.owner.demoted", "impersonation.request"], "user"),
     **dict.fromkeys(["security.identity.linked", "security.identity.unlinked", "security.password.reset_sent"], "user"),
     **dict.fromkeys(["security.email_change.requested", "security.email_change.undone"], "user"),
-    "security.mfa.failed": "user",
+    **dict.fromkeys(["security.mfa.failed", "security.changes.undone", "user.reauthenticated"], "user"),
     "access.refused": "organization",
     **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
     **dict.fromkeys(["api_resource.created", "api_resource.updated", "api_resource.deleted"], "api_resource"),

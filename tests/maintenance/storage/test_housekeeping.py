@@ -108,8 +108,8 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             insert into security_notices (id, user_id, kind, address, created_at, undo_until)
             values (%s, %s, 'password_changed', 'ada@example.com', %s, %s)"""
         await run_sql(pool, notice, uuid4(), user.id, time, time)
-        former = "insert into former_mfa (user_id, secret, setup_at, enabled_at, removed_at) values (%s, 'x', %s, %s, %s)"
-        await run_sql(pool, former, (await add(storage, account(Email(f"{time.timestamp()}@example.com")))).id, time, time, time)
+        former = "insert into former_mfa (id, user_id, secret, setup_at, enabled_at, removed_at) values (%s, %s, 'x', %s, %s, %s)"
+        await run_sql(pool, former, uuid4(), user.id, time, time, time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
         email_sign_in = """

@@ -44,7 +44,7 @@ def test_only_the_organization_of_origin_created_the_account() -> None:
 
 def test_an_account_that_the_platform_deactivated_is_neither_deleted_nor_renamed() -> None:
     assert (UNUSED.may_delete_account, UNUSED.may_change_email) == (True, True)
-    control = replace(UNUSED, deactivated_by_platform=True)
+    control = replace(UNUSED, closed_by_others=True)
     assert (control.may_delete_account, control.may_change_email, control.controls_account) == (False, False, True)
 
 

@@ -9,12 +9,12 @@ from core import privacy
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
 from core.kernel.api_scopes import Area
-from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
+from core.privacy_rules import closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import ApplicationTokens, anyone, person, person_with_profile
 from entrypoints.http.edge.bodies import (
@@ -251,15 +251,11 @@ async def delete_account() -> Message:
     address, profile and sign-in methods are removed, and all sessions end. Organizations and
     applications keep your id without them. Subscriptions are not canceled. If you own an organization,
     transfer its ownership first. Platform owners must lose that role first. If a way to sign in was
-    added, changed or removed in the last 72 hours, the account is closed at once and erased after them,
-    unless the link in an email about that undoes the deletion.
+    added, changed or removed in the last 72 hours, the account is closed at once. It is erased when the
+    links in the emails about that can no longer undo the deletion.
     """
     erase_at = await privacy.delete_own_account(ports(), signed_in())
-    if erase_at is None:
-        return Message(message="Your account was deleted.")
-    return Message(
-        message=f"Your account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
-    )
+    return Message(message="Your account was deleted." if erase_at is None else closure_message(erase_at))
 
 
 class EmailRequired(Invalid):

@@ -67,7 +67,8 @@ class FoundUserResponse(ResponseModel):
     mfa_enabled: bool = Field(description="Whether the user has two-factor authentication.")
     created_at: Timestamp = Field(description="The time when the account was created.")
     deactivated_at: Timestamp | None = Field(description="The time when the account was deactivated, or null.")
-    deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it. Otherwise it was a directory.")
+    deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it.")
+    erase_at: Timestamp | None = Field(description="If the user deleted it, the time when it is erased, or null.")
     organizations: list[UserOrganizationResponse] = Field(description="The organizations of the user, sorted by slug.")
 
 
@@ -106,6 +107,7 @@ def to_found_response(user: FoundUser) -> FoundUserResponse:
         created_at=user.created_at,
         deactivated_at=user.deactivated_at,
         deactivated_by_platform=user.deactivated_by_platform,
+        erase_at=user.erase_at,
         organizations=[UserOrganizationResponse(id=org.id, slug=org.slug, name=org.name, role=org.role) for org in user.organizations],
     )
 

@@ -1,13 +1,16 @@
 """The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
 from core.accounts import accounts, undo
 from core.accounts.accounts_rules import LinkInvalid, PasswordReset
+from core.accounts.email_queue_rules import EmailKind
 from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
 from core.kernel.display import format_utc
@@ -23,6 +26,7 @@ from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages import Page, render
 from entrypoints.http.pages.authentication.sign_in import (
     form_page,
@@ -117,12 +121,9 @@ async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None
 
 def _form(token: str, reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
     status = 200 if problem is None else 400
+    names = ports().policy.provider_names
     added = [
-        (
-            f"keep:{method.id}",
-            None if method.name is None else ports().policy.provider_names[Provider(method.name)],
-            format_utc(method.added_at),
-        )
+        (f"keep:{method.id}", method.provider and names[method.provider], format_utc(method.added_at), method.is_recent)
         for method in reset.added
     ]
     values: dict[str, Any] = {"design": design, "token": token, "reset": reset, "added": added, "problem": problem}
@@ -133,7 +134,7 @@ def _form(token: str, reset: PasswordReset, design: Design | None, problem: str 
 @anyone
 @describes_page(
     {200: "The password was updated.", 400: "The link or the password is not valid.", 403: "The form does not come from our page."},
-    form=["token", "new_password"],
+    form=["token", "new_password", "asked"],
 )
 async def reset_password() -> Response:
     """Set a new password.
@@ -150,7 +151,7 @@ async def reset_password() -> Response:
     if reset is None:
         return await _refused_reset(LinkInvalid(), token, design)
     try:
-        kept = [method.id for method in reset.added if f"keep:{method.id}" in form]
+        kept = [method.id for method in reset.added if f"keep:{method.id}" in form] if "asked" in form else None
         await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""), kept)
     except LinkInvalid as refusal:
         return await _refused_reset(refusal, token, design)
@@ -177,22 +178,47 @@ async def undo_page() -> Response:
     The link in the email about the change leads here. Opening it changes nothing.
     """
     token = request.args.get("token", "")
-    notice = await undo.find_undoable(ports(), token)
-    values: dict[str, Any] = {"token": token, "email": notice.address, "since": format_utc(notice.created_at)}
+    changes = await undo.find_undoable(ports(), token)
+    values: dict[str, Any] = {"token": token, "email": changes.notice.address, "starts": _to_lines(changes.starts)}
     return page_response(render("accounts/undo.html", form_action="'self'", **values))
+
+
+# What an undo page says about a change. `{}` is the identity provider.
+CHANGES: Final = {
+    EmailKind.PASSWORD_CHANGED: "The password was changed",
+    EmailKind.EMAIL_CHANGE_REQUESTED: "Another email address was entered",
+    EmailKind.IDENTITY_LINKED: "An account at {} was linked",
+    EmailKind.MFA_ENABLED: "Two-factor authentication was turned on",
+    EmailKind.MFA_DISABLED: "Two-factor authentication was turned off",
+    EmailKind.BACKUP_CODES_REGENERATED: "New backup codes were created",
+    EmailKind.PERSONAL_TOKEN_CREATED: "A personal access token was created",
+    EmailKind.ACCOUNT_DELETED: "The account was deleted",
+}
+
+
+def _to_lines(notices: Sequence[SecurityNotice]) -> list[tuple[str, str, str]]:
+    """Return the id, time and sentence of each change."""
+    names = ports().policy.provider_names
+    return [
+        (str(notice.id), format_utc(notice.created_at), CHANGES[notice.kind].format(notice.detail and names[Provider(notice.detail)]))
+        for notice in notices
+    ]
 
 
 @routes.post(UNDO_PATH)
 @anyone
 @describes_page(
     {200: "The changes are undone.", 400: "The link has expired or has been used.", 403: "The form does not come from our page."},
-    form=["token"],
+    form=["token", "start"],
 )
 async def undo_changes() -> Response:
     """Undo a change to the security of an account, and everything since.
 
-    The form of the page sends this. All sessions and personal access tokens end. It signs no one in.
+    The form of the page sends this. `start` is the id of the first change to undo, without it the oldest.
+    All sessions and personal access tokens end. It signs no one in.
     """
     form = await read_form()
-    undone = await undo.undo(ports(), caller(), form.get("token", ""))
-    return page_response(render("accounts/undone.html", email=undone.email, is_reopened=undone.is_reopened))
+    start = form.get("start")
+    undone = await undo.undo(ports(), caller(), form.get("token", ""), None if start is None else path_id(start))
+    values: dict[str, Any] = {"email": undone.email, "is_reopened": undone.is_reopened, "undone": _to_lines(undone.undone)}
+    return page_response(render("accounts/undone.html", **values))

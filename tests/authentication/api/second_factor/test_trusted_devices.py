@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.accounts.security_notices_rules import UNDO_TTL
 from ports import Ports
 from tests.authentication.api.second_factor.sign_ins import start_login, verify
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -98,6 +99,7 @@ async def test_security_changes_end_trust(
             body = {"current_password": PASSWORD, "new_password": (password := NEW_PASSWORD)}
             assert (await api.post("/api/user/change-password", body, token=other_token)).status == 200
         case "reset":
+            clock.advance(UNDO_TTL)  # a younger second factor would end
             await api.post("/api/auth/forgot-password", {"email": EMAIL})
             await deliver(ports)
             body = {"token": link(sent.emails[-1]), "new_password": (password := NEW_PASSWORD)}

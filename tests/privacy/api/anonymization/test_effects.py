@@ -231,7 +231,7 @@ async def test_personal_tokens_of_the_user_end(api: Api, pool: Pool, acme: Tenan
 async def test_service_accounts_of_the_user_stop(api: Api, acme: Tenant, platform: Platform) -> None:
     """The roles above member that a user's service accounts gave are void (security R-4)."""
     of_admin = await add_robot(acme, "admin")
-    of_owner = await add_robot(acme, role="owner", granted_capabilities=["roles.manage"])
+    of_owner = await add_robot(acme, role="owner", granted_capabilities=["roles.manage", "members.manage"])
     assert (await of_owner.set_role("member", "admin")).status == 200
     assert (await of_owner.invite("guest@example.com", "admin")).status == 200
     for name in ("admin", "owner"):

@@ -92,6 +92,20 @@ class Subject:
         statement = f"insert into email_changes ({', '.join(row)}) values ({', '.join(['%s'] * len(row))})"  # noqa: S608
         await run_sql(self.pool, statement, *row.values())
 
+    async def add_security_notice(self, number: int, **columns: Any) -> None:
+        row: dict[str, Any] = {
+            "id": uuid4(),
+            "user_id": self.account.id,
+            "kind": "identity_linked",
+            "detail": "codehost",
+            "address": "old@example.com",
+            "created_at": FIRST_LOGIN + timedelta(days=number),
+            "undo_until": FIRST_LOGIN + timedelta(days=number + 3),
+            **columns,
+        }
+        statement = f"insert into security_notices ({', '.join(row)}) values ({', '.join(['%s'] * len(row))})"  # noqa: S608
+        await run_sql(self.pool, statement, *row.values())
+
     async def add_consent(self, number: int, service: UUID) -> None:
         await add_consent(self.pool, service, self.account.id, FIRST_LOGIN + timedelta(days=number))
 
@@ -124,4 +138,5 @@ async def add_all_data(subject: Subject, *services: UUID) -> None:
     await subject.add_mfa_event(0)
     await subject.add_passkey(0)
     await subject.add_email_change(0)
+    await subject.add_security_notice(0)
     await subject.add_personal_token(0)

@@ -15,7 +15,7 @@ from tests.support.refusals import FORBIDDEN, MISSING, refused
 from tests.support.services import add_service, sign_in_to
 from tests.support.tenants import Tenant, Tenants
 
-OF_THE_ACCOUNT = ("mfa_events", "passkeys", "email_changes", "service_accounts", "personal_tokens")
+OF_THE_ACCOUNT = ("mfa_events", "passkeys", "email_changes", "security_notices", "service_accounts", "personal_tokens")
 
 
 async def test_platform_owners_get_everything(user: Subject, shop: UUID, acme: Tenant, platform: Platform) -> None:

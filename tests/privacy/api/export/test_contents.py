@@ -24,7 +24,7 @@ from tests.support.services import add_api_resource, add_service
 from tests.support.tenants import Tenant
 
 LISTS = (
-    *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "consents"),
+    *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "security_notices", "consents"),
     *("service_accounts", "personal_tokens"),
 )
 
@@ -65,6 +65,8 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     robot = await add_service_account(user.pool, acme.org, user.account.id)
     await run_sql(user.pool, "update service_accounts set created_at = %s", FIRST_LOGIN)
     await add_service_account(user.pool, acme.org, acme.people["owner"].id)
+    await user.add_security_notice(0)
+    await user.add_security_notice(1, kind="mfa_enabled", detail=None, undone_at=FIRST_LOGIN + timedelta(days=2))
     used = await user.add_personal_token(0, acme.org, last_used_at=FIRST_LOGIN + timedelta(days=1))
     ended = await user.add_personal_token(1, ended_at=FIRST_LOGIN + timedelta(days=2))
     package = await user.export()
@@ -116,6 +118,10 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
         "email_changes": [
             {**addresses, "requested_at": day[1], "proved_at": None, "undone_at": None},
             {**addresses, "requested_at": day[0], "proved_at": day[1], "undone_at": day[2]},
+        ],
+        "security_notices": [
+            {"kind": "mfa_enabled", "detail": None, "address": "old@example.com", "created_at": day[1], "undone_at": day[2]},
+            {"kind": "identity_linked", "detail": "codehost", "address": "old@example.com", "created_at": day[0], "undone_at": None},
         ],
         "consents": [
             {
@@ -177,6 +183,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "mfa_events",
             "passkeys",
             "email_changes",
+            "security_notices",
             "consents",
             "service_accounts",
             "personal_tokens",
@@ -255,11 +262,12 @@ async def test_lists_of_several_batches_are_complete(
         await user.add_mfa_event(0, f"event {number}")
         await user.add_passkey(0)
         await user.add_email_change(0, new_email=f"n{number}@example.com")
+        await user.add_security_notice(0, address=f"n{number}@example.com")
         await user.add_personal_token(0)
     package = json.loads((await on_a_socket(app, user)).body)
     assert {name: len(entries) for name, entries in package.items() if isinstance(entries, list)} == {
         **{"memberships": 2, "login_events": 4, "oauth_identities": 4, "mfa_events": 3, "passkeys": 3, "email_changes": 3, "consents": 3},
-        **{"service_accounts": 3, "personal_tokens": 3},
+        **{"security_notices": 3, "service_accounts": 3, "personal_tokens": 3},
     }
     for entries in (entries for entries in package.values() if isinstance(entries, list)):
         assert len({json.dumps(item) for item in entries}) == len(entries)

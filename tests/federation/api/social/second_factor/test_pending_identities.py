@@ -82,7 +82,10 @@ async def test_with_the_code_the_identity_is_linked_and_its_token_is_valid(
     token_response = await api.get(f"/api/provider-token/{pending_sign_in.name}", token=token)
     assert token_response.status == 200
     assert token_response.json["access_token"].startswith("access-")
-    assert [row[0] for row in await run_sql(pending_sign_in.pool, "select name from events")] == ["user.login.success"]
+    assert {row[0] for row in await run_sql(pending_sign_in.pool, "select name from events")} == {
+        "security.identity.linked",
+        "user.login.success",
+    }
     assert await pending_subjects(pending_sign_in) == []
 
 
