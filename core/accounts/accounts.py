@@ -209,7 +209,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.accounts.set_password(account.id, password_hash, now)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None)
         tx.record(events.password_changed(account.id, "reset"))
-        await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(account.email))
+        await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, account.email)
 
 
 async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:

@@ -20,7 +20,6 @@ class SecretKind(StrEnum):
     """The kind of secret that an attempt is counted for."""
 
     PASSWORD = "password"  # noqa: S105
-    PASSWORD_ON_KNOWN_DEVICE = "password_on_known_device"  # noqa: S105  (security A-3)
     MFA = "mfa"  # codes of an authenticator app and backup codes together
     USER_CODE = "user_code"  # user codes of the device flow
     EMAIL_CODE = "email_code"  # codes of sign-ins by email, per address
@@ -47,7 +46,7 @@ class TooManyAttempts(Limited):
     def __init__(self, retry_after: float, secret: SecretKind = SecretKind.PASSWORD) -> None:
         super().__init__(retry_after)
         match secret:
-            case SecretKind.PASSWORD | SecretKind.PASSWORD_ON_KNOWN_DEVICE:
+            case SecretKind.PASSWORD:
                 self.message = f"Too many attempts. Try again in {self.retry_after} s, or reset the password."
             case SecretKind.EMAIL_CODE:
                 self.message = f"Too many codes. Try again in {self.retry_after} s, or use the link in the email."

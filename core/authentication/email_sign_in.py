@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, mailbox
+from core.accounts import attempt_limits, attempt_limits_rules, devices_rules, mailbox
 from core.accounts.accounts_rules import LinkInvalid
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
@@ -32,7 +32,7 @@ from core.authentication.email_sign_in_rules import (
     safe_browser_name,
 )
 from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import SERVICE_REFUSALS, SignInMethod
+from core.authentication.login_rules import SignInMethod
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_secret
 
@@ -100,7 +100,7 @@ def describe_origin(ports: Ports, sign_in: EmailSignIn) -> EmailSignInOrigin:
     )
 
 
-async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, *, in_browser: bool) -> EmailSignIn:
+async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice, *, in_browser: bool) -> EmailSignIn:
     """Count an attempt at the code of a request, check the code, and return the request. The code is not used up.
 
     An address without an account gets the same response after the same work as a wrong code
@@ -113,6 +113,7 @@ async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, *, i
         attempt = await statements.email_sign_ins.count_attempt(
             digest(secret),
             in_browser,
+            devices_rules.known_by(client),
             MAX_EMAIL_CODE_ATTEMPTS,
             attempt_limits_rules.attempt_limit(ports.policy, SecretKind.EMAIL_CODE),
             now,
@@ -124,6 +125,7 @@ async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, *, i
         # Without an account this id matches none, and the statement takes as long.
         await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, sign_in.user_id or sign_in.id)
         raise EmailCodeWrong
+    await attempt_limits.clear(ports, SecretKind.EMAIL_CODE, attempt.subject)  # the code was right, even if the sign-in fails
     return sign_in
 
 
@@ -148,16 +150,11 @@ async def complete(
             raise EmailSignInEnded
         if account.email_verified_at is None:
             account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
-        await tx.attempt_limits.clear(SecretKind.EMAIL_CODE, digest(sign_in.email))
         return account, None
 
     method = SignInMethod(EMAIL, service, in_browser)
     saml_state = None if in_browser else sign_in.saml_state
-    try:
-        return await login.sign_in_to_account(ports, caller, method, find_account, client, saml_state)
-    except SERVICE_REFUSALS:  # the code was right
-        await attempt_limits.clear(ports, SecretKind.EMAIL_CODE, digest(sign_in.email))
-        raise
+    return await login.sign_in_to_account(ports, caller, method, find_account, client, saml_state)
 
 
 async def _service_of(ports: Ports, sign_in: EmailSignIn) -> ServiceContext | None:

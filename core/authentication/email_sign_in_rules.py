@@ -73,6 +73,7 @@ class EmailCodeAttempt:
 
     sign_in: EmailSignIn
     code: str | None = field(repr=False)  # None until the email is prepared
+    subject: bytes  # the key of the counter
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 

@@ -104,9 +104,9 @@ async def sign_in_with_password(
             method = SignInMethod(PASSWORD, service, in_browser)
             sign_in = VerifiedSignIn(person=person, account=account, method=method, device=device)
             outcome = await complete_first_factor(ports, tx, sign_in, now)
-            await tx.attempt_limits.clear(attempt.secret, attempt.subject)
+            await tx.attempt_limits.clear(SecretKind.PASSWORD, attempt.subject)
     except SERVICE_REFUSALS:  # the password was right
-        await attempt_limits.clear(ports, attempt.secret, attempt.subject)
+        await attempt_limits.clear(ports, SecretKind.PASSWORD, attempt.subject)
         raise
     if isinstance(outcome, PendingSignIn):
         return _pre_auth_token(ports, outcome, saml_state)
@@ -124,7 +124,7 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
         attempt = await statements.attempt_limits.count_password_attempt(
             email, known, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
         )
-    attempt_limits_rules.raise_if_locked(attempt.secret, attempt.blocked_until, now)
+    attempt_limits_rules.raise_if_locked(SecretKind.PASSWORD, attempt.blocked_until, now)
     account = attempt.account
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     is_right = await ports.passwords.verify(usable.password_hash if usable else None, password)
@@ -133,7 +133,7 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
         raise CredentialsInvalid
     if usable.email_verified_at is None:
         ports.metrics.login_failed(LoginFailure.UNVERIFIED)
-        await attempt_limits.clear(ports, attempt.secret, attempt.subject)  # the password was right
+        await attempt_limits.clear(ports, SecretKind.PASSWORD, attempt.subject)  # the password was right
         raise EmailNotVerified
     password_hash = usable.password_hash or ""
     new_hash = await ports.passwords.hash(password) if ports.passwords.is_outdated(password_hash) else None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.attempt_limits_rules import SecretKind
     from core.accounts.devices_rules import Device, DeviceMatch
     from core.accounts.mfa_rules import MfaEnrollment
     from core.authentication.identities_rules import PendingIdentity
@@ -133,7 +132,6 @@ class LoginAttempt:
     """A counted attempt at a password."""
 
     account: Account | None  # None if no account has the email address
-    secret: SecretKind
     subject: bytes  # the key of the counter
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 

@@ -62,7 +62,7 @@ async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str
 
     Raises: EmailSignInOff; the errors of `email_sign_in.verify_code`, `email_sign_in.complete` and `sign_in.finish_in_api`.
     """
-    sign_in = await email_sign_in.verify_code(ports, caller, secret, code, in_browser=False)
+    sign_in = await email_sign_in.verify_code(ports, caller, secret, code, client, in_browser=False)
     await _check_is_still_on(ports, sign_in)
     outcome = await email_sign_in.complete(ports, caller, sign_in, client, in_browser=False)
     return outcome if isinstance(outcome, PreAuthToken) else await sign_in_flow.finish_in_api(ports, caller, outcome, sign_in.saml_state)
@@ -75,7 +75,7 @@ async def sign_in_browser_with_code(
 
     Raises: EmailSignInOff; the errors of `email_sign_in.verify_code` and `email_sign_in.complete`.
     """
-    sign_in = await email_sign_in.verify_code(ports, caller, secret, code, in_browser=True)
+    sign_in = await email_sign_in.verify_code(ports, caller, secret, code, client, in_browser=True)
     return await _complete_in_browser(ports, caller, sign_in, target, client)
 
 

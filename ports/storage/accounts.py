@@ -518,6 +518,10 @@ class AttemptReset(Protocol):
         """Delete the counter."""
         ...
 
+    async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
+        """Delete the counters of the address and of all devices of the account."""
+        ...
+
 
 class AttemptLimits(AttemptReset, Protocol):
     """The counters of failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import Device, Location
+from core.accounts.devices_rules import Device, KnownBy, Location
 from core.accounts.profile_rules import OwnProfile
 from core.accounts.security_notices_rules import AddedSignInMethod
 from core.applications.end_users_rules import LinkedIdentity
@@ -395,9 +395,11 @@ class EmailCodeAttempts(Protocol):
     """The count of attempts at the codes of sign-ins by email."""
 
     async def count_attempt(
-        self, request_hash: bytes, in_browser: bool, tries: int, attempt_limit: AttemptLimit, now: datetime
+        self, request_hash: bytes, in_browser: bool, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
     ) -> EmailCodeAttempt | None:
         """Count one attempt at this request and at its address, and return the data to check the code.
+
+        If the account knows a device by these values, it is counted for that device, and not for the address.
 
         This is atomic. Return None, and count nothing, if the request was used, has expired or has had
         `tries` attempts. An attempt that `attempt_limit` blocks is not counted either.

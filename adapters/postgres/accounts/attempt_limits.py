@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Final, LiteralString
+from uuid import UUID
 
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
@@ -9,17 +10,17 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
 from core.accounts.devices_rules import KnownBy
 from core.authentication.login_rules import LoginAttempt
-from core.kernel.values import Email, digest
+from core.kernel.values import Email
 
 
-def count_attempt_sql(subject: LiteralString, source: LiteralString = "", counter: LiteralString = "%(secret)s") -> LiteralString:
+def count_attempt_sql(subject: LiteralString, source: LiteralString = "") -> LiteralString:
     """Return the statement that counts an attempt at `subject` for each row of `source`. All arguments are SQL.
 
     It returns the time until which the attempt must wait, or null if the attempt was counted.
     """
     return f"""
     insert into guesses as g (secret, subject, failures, refused, started_at, blocked_until, expires_at)
-    select {counter}, {subject}, 1, false, %(now)s,
+    select %(secret)s, {subject}, 1, false, %(now)s,
            case when %(limit)s <= 1 then %(now)s + %(first_wait)s end, %(now)s + %(window)s + %(longest_wait)s
     {source}
     on conflict (secret, subject) do update set (failures, refused, started_at, blocked_until, expires_at) = (
@@ -37,20 +38,29 @@ def count_attempt_sql(subject: LiteralString, source: LiteralString = "", counte
     returning case when refused then blocked_until end as blocked_until"""
 
 
+DEVICE_SUBJECT: Final = "sha256(uuid_send(d.id))"
+
+
+def subject_sql(user_id: LiteralString, email: LiteralString) -> LiteralString:
+    """Return the subject of attempts from a client. Arguments are SQL.
+
+    It is the device, if the account knows the client: the attempts of strangers do not count there
+    (security A-3). Otherwise it is the address.
+    """
+    return f"""
+    coalesce(
+        (select {DEVICE_SUBJECT} from devices d
+         where d.user_id = {user_id} and d.revoked_at is null
+           and (d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s or d.client_hash = %(client_hash)s)
+         order by d.trust_hash = %(trust_hash)s desc nulls last limit 1),
+        sha256(convert_to({email}, 'UTF8')))"""
+
+
 COUNT_PASSWORD_ATTEMPT: Final = f"""
     with account as (select {ACCOUNT} from users u where u.email = %(email)s),
-    known as (  -- the attempts of strangers do not count there (security A-3)
-        select sha256(uuid_send(d.id)) as subject from devices d join account a on a.id = d.user_id
-        where d.revoked_at is null
-          and (d.trust_hash = %(trust_hash)s and d.trust_expires_at > %(now)s or d.client_hash = %(client_hash)s)
-        order by d.trust_hash = %(trust_hash)s desc nulls last limit 1),
-    counted as (
-        select case when k.subject is null then %(secret)s else %(known_secret)s end as secret,
-               coalesce(k.subject, %(subject)s::bytea) as subject
-        from (values (1)) as attempt left join known k on true),
-    charged as ({count_attempt_sql("subject", "from counted", "secret")})
-    select counted.secret, counted.subject, charged.blocked_until, {ACCOUNT}
-    from counted cross join charged left join account u on true"""
+    counted as (select {subject_sql("(select id from account)", "%(email)s")} as subject),
+    charged as ({count_attempt_sql("subject", "from counted")})
+    select counted.subject, charged.blocked_until, {ACCOUNT} from counted cross join charged left join account u on true"""
 
 
 def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
@@ -68,10 +78,9 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
 
 def to_login_attempt(row: Row) -> LoginAttempt:
     return LoginAttempt(
-        account=None if row[3] is None else to_account(row[3:]),
-        secret=SecretKind(row[0]),
-        subject=row[1],
-        blocked_until=row[2],
+        account=None if row[2] is None else to_account(row[2:]),
+        subject=row[0],
+        blocked_until=row[1],
     )
 
 
@@ -95,10 +104,8 @@ class AttemptLimits(Repository):
             to_login_attempt,
             COUNT_PASSWORD_ATTEMPT,
             email=email,
-            subject=digest(email),
             trust_hash=known.trust_hash,
             client_hash=known.client_hash,
-            known_secret=SecretKind.PASSWORD_ON_KNOWN_DEVICE,
             **attempt_parameters(SecretKind.PASSWORD, attempt_limit, now),
         )
         assert attempt is not None, "the statement always returns a row"
@@ -113,6 +120,18 @@ class AttemptLimits(Repository):
             secret=secret,
             subject=subject,
             limit=attempt_limit.limit,
+        )
+
+    async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
+        await self._write(
+            f"""
+            delete from guesses
+            where secret = %(secret)s
+              and (subject = sha256(convert_to(%(email)s, 'UTF8'))
+                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))""",
+            secret=secret,
+            user_id=user_id,
+            email=email,
         )
 
     async def clear(self, secret: SecretKind, subject: bytes) -> None:

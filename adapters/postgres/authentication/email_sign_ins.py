@@ -4,10 +4,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
+from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Location
+from core.accounts.devices_rules import KnownBy, Location
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
@@ -23,10 +23,11 @@ COUNT_ATTEMPT: Final = f"""
     with s as (
         select * from email_sign_ins s
         where s.request_hash = %(request_hash)s and s.in_browser = %(in_browser)s and s.failures < %(tries)s and {LIVE} for update),
-    charged as ({count_attempt_sql("sha256(convert_to(s.email, 'UTF8'))", "from s")}),
+    counted as (select {subject_sql("s.user_id", "s.email")} as subject from s),
+    charged as ({count_attempt_sql("subject", "from counted")}),
     tried as (
         update email_sign_ins e set failures = e.failures + 1 from s, charged where e.id = s.id and charged.blocked_until is null)
-    select {COLUMNS}, s.code, charged.blocked_until from s cross join charged"""
+    select {COLUMNS}, s.code, counted.subject, charged.blocked_until from s cross join counted cross join charged"""
 
 
 def secret_context(sign_in_id: UUID) -> SecretContext:
@@ -141,11 +142,13 @@ class EmailSignIns(SealingRepository):
         await self._write("delete from email_sign_ins where user_id = %(user_id)s", user_id=user_id)
 
     async def count_attempt(
-        self, request_hash: bytes, in_browser: bool, tries: int, attempt_limit: AttemptLimit, now: datetime
+        self, request_hash: bytes, in_browser: bool, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
     ) -> EmailCodeAttempt | None:
         return await self._one(
-            lambda row: EmailCodeAttempt(to_email_sign_in(row), self._code(row[0], row[COLUMN_COUNT]), row[COLUMN_COUNT + 1]),
+            lambda row: EmailCodeAttempt(to_email_sign_in(row), self._code(row[0], row[COLUMN_COUNT]), *row[COLUMN_COUNT + 1 :]),
             COUNT_ATTEMPT,
+            trust_hash=known.trust_hash,
+            client_hash=known.client_hash,
             request_hash=request_hash,
             in_browser=in_browser,
             tries=tries,

@@ -20,7 +20,7 @@ from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.support.builders import add_organization, run_concurrently, run_sql
-from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
+from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, in_another_task, is_locked, until_blocked, within
 from tests.support.services import add_service, enroll_user
 
 FULL: dict[str, Any] = {
@@ -54,25 +54,37 @@ async def test_every_query_returns_every_field_of_an_account(storage: Postgres, 
     assert await run_sql(pool, "select distinct updated_at - created_at from users") == [(timedelta(),)]
 
 
+CLOSURES: dict[str, tuple[str, bool]] = {
+    "deactivate": ("directory", True),
+    "reactivate": ("directory", False),
+    "deactivate_by_platform": ("platform", True),
+    "reactivate_by_platform": ("platform", False),
+    "close_until": ("user", True),
+    "reopen": ("user", False),
+}
+
+
 @pytest.mark.slow
-async def test_a_directory_and_the_platform_each_reactivate_only_what_they_deactivated(storage: Postgres) -> None:
-    """Each sequence of four actions, against a set of those who have deactivated the account."""
-    users = iter([account(f"user-{number}@example.com") for number in range(4**4)])
-    for actions in product(("deactivate", "reactivate", "deactivate_by_platform", "reactivate_by_platform"), repeat=4):
+async def test_a_directory_the_platform_and_the_user_each_open_only_what_they_closed(storage: Postgres) -> None:
+    """Each sequence of four actions, against a set of those who have closed the account."""
+    users = iter([account(f"user-{number}@example.com") for number in range(len(CLOSURES) ** 4)])
+    for actions in product(CLOSURES, repeat=4):
         user, closed_by = next(users), set[str]()
-        await add(storage, user)
         async with storage.transaction(by=SYSTEM) as tx:
+            await tx.accounts.add(user)
             for number, action in enumerate(actions):
-                side = "platform" if action.endswith("platform") else "directory"
-                deactivates = action.startswith("deactivate")
-                if side == "platform" and deactivates == (side in closed_by):
+                side, closes = CLOSURES[action]
+                if side != "directory" and closes == (side in closed_by):
                     continue  # the use case changes nothing
-                (closed_by.add if deactivates else closed_by.discard)(side)
-                await getattr(tx.accounts, action)(user.id, NOW + number * SECOND)
+                (closed_by.add if closes else closed_by.discard)(side)
+                now = NOW + number * SECOND
+                arguments = (now + DAY, now) if action == "close_until" else (now,)
+                await getattr(tx.accounts, action)(user.id, *arguments)
             stored = await tx.accounts.lock(user.id)
             assert stored is not None
             assert stored.is_usable == (not closed_by), actions
             assert (stored.platform_deactivated_at is not None) == ("platform" in closed_by), actions
+            assert (stored.closed_at is not None) == ("user" in closed_by), actions
 
 
 @pytest.mark.parametrize("origin", list(AccountOrigin))

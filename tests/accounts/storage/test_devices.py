@@ -11,7 +11,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, DeviceType, KnownBy, KnownDevice
 from core.accounts.risk import LoginRisk
 from core.kernel.principals import SYSTEM
@@ -243,28 +243,25 @@ async def test_password_attempts_from_a_known_device_are_counted_for_the_device(
     await save_devices(storage, one, other_users, revoked)
     await revoke(storage, revoked)
 
-    async def subject_of(
-        address: Email, token: str | None, at: datetime = NOW, client: str | None = None
-    ) -> tuple[UUID | None, SecretKind, bytes]:
+    async def subject_of(address: Email, token: str | None, at: datetime = NOW, client: str | None = None) -> tuple[UUID | None, bytes]:
         async with storage.autocommit() as count:
             known = KnownBy(None if token is None else digest(token), None if client is None else digest(client))
             attempt = await count.attempt_limits.count_password_attempt(address, known, AttemptLimit(100, DAY), at)
         assert attempt.blocked_until is None
-        return (None if attempt.account is None else attempt.account.id), attempt.secret, attempt.subject
+        return (None if attempt.account is None else attempt.account.id), attempt.subject
 
-    at_the_device = (SecretKind.PASSWORD_ON_KNOWN_DEVICE, sha256(one.id.bytes).digest())
-    at_the_account = (SecretKind.PASSWORD, digest(ADA))
-    assert await subject_of(ADA, "trust") == (user, *at_the_device)
-    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == (user, *at_the_device)
-    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE) == (user, *at_the_account)
-    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE, client="client") == (user, *at_the_device)
-    assert await subject_of(ADA, None, client="client") == (user, *at_the_device)
-    assert await subject_of(ADA, None, client="unknown") == (user, *at_the_account)
+    at_the_device, at_the_account = (user, sha256(one.id.bytes).digest()), (user, digest(ADA))
+    assert await subject_of(ADA, "trust") == at_the_device
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE - MICROSECOND) == at_the_device
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE) == at_the_account
+    assert await subject_of(ADA, "trust", NOW + 3 * MINUTE, client="client") == at_the_device
+    assert await subject_of(ADA, None, client="client") == at_the_device
+    assert await subject_of(ADA, None, client="unknown") == at_the_account
     for token in ("eves", "gone", "unknown", "", None):
-        assert await subject_of(ADA, token) == (user, *at_the_account)
-    assert await subject_of(EVE, "trust") == (eve, SecretKind.PASSWORD, digest(EVE))
+        assert await subject_of(ADA, token) == at_the_account
+    assert await subject_of(EVE, "trust") == (eve, digest(EVE))
     unknown = Email("unknown@example.com")
-    assert await subject_of(unknown, "trust") == (None, SecretKind.PASSWORD, digest(unknown))
+    assert await subject_of(unknown, "trust") == (None, digest(unknown))
 
 
 # Changes

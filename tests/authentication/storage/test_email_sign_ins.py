@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,11 +13,11 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
 from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import Location
+from core.accounts.devices_rules import KnownBy, Location
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import digest
 from ports.crypto import SealBroken
-from tests.support.builders import add_organization, run_concurrently, run_sql
+from tests.support.builders import add_organization, make_device, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, NOW, SECOND, account, add, within
 from tests.support.services import add_service
 
@@ -54,11 +55,20 @@ async def issue(storage: Postgres, sign_in: EmailSignIn, link: bytes = LINK) -> 
     return person
 
 
+STRANGER = KnownBy()
+
+
 async def count_attempt(
-    storage: Postgres, secret: bytes = SECRET, *, in_browser: bool = True, after: timedelta = timedelta(), limit: int = 100
+    storage: Postgres,
+    secret: bytes = SECRET,
+    *,
+    in_browser: bool = True,
+    after: timedelta = timedelta(),
+    limit: int = 100,
+    known: KnownBy = STRANGER,
 ) -> EmailCodeAttempt | None:
     async with storage.autocommit() as statements:
-        return await statements.email_sign_ins.count_attempt(secret, in_browser, TRIES, AttemptLimit(limit, TTL), NOW + after)
+        return await statements.email_sign_ins.count_attempt(secret, in_browser, known, TRIES, AttemptLimit(limit, TTL), NOW + after)
 
 
 async def test_a_request_is_found_by_its_secret_and_its_link_until_it_is_used_or_expires(storage: Postgres) -> None:
@@ -128,16 +138,29 @@ async def test_older_requests_of_an_address_and_requests_of_a_user_are_deleted(p
     assert await left() == {other.id}
 
 
+async def test_attempts_from_a_known_device_are_counted_for_the_device(storage: Postgres) -> None:
+    person = await issue(storage, await begin(storage))
+    device = make_device(person.id, NOW, client_hash=digest("own"))
+    await within(storage, lambda tx: tx.devices.save(device))
+    for known, subject in (
+        (KnownBy(client_hash=digest("own")), sha256(device.id.bytes).digest()),
+        (KnownBy(client_hash=digest("other")), digest(EVE)),
+    ):
+        attempt = await count_attempt(storage, known=known)
+        assert attempt is not None
+        assert attempt.subject == subject
+
+
 async def test_attempts_are_counted_for_the_request_and_its_address(pool: Pool, storage: Postgres) -> None:
     sign_in = await begin(storage)
     assert await count_attempt(storage, in_browser=False) is None
     assert await count_attempt(storage, digest("unknown")) is None
     assert await count_attempt(storage, after=TTL) is None
     assert await run_sql(pool, "select count(*) from guesses") == [(0,)]
-    assert await count_attempt(storage) == EmailCodeAttempt(sign_in, None, None)
+    assert await count_attempt(storage) == EmailCodeAttempt(sign_in, None, digest(EVE), None)
     person = await issue(storage, sign_in)
     for _ in range(4):
-        assert await count_attempt(storage) == EmailCodeAttempt(replace(sign_in, user_id=person.id), "012345", None)
+        assert await count_attempt(storage) == EmailCodeAttempt(replace(sign_in, user_id=person.id), "012345", digest(EVE), None)
     assert await count_attempt(storage) is None
     assert await run_sql(pool, "select secret, subject, failures from guesses") == [("email_code", digest(EVE), 5)]
 

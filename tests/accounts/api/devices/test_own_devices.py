@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import KnownBy, Location
 from core.accounts.risk import LoginRisk
 from core.kernel.values import digest, rfc3339
@@ -152,7 +152,7 @@ async def test_revoking_a_device_ends_its_sessions_refresh_tokens_and_trust(user
         attempt = await count.attempt_limits.count_password_attempt(
             user.account.email, KnownBy(digest("trust")), AttemptLimit(10, MINUTE), clock.now()
         )
-    assert attempt.secret is SecretKind.PASSWORD
+    assert attempt.subject == digest(user.account.email)
     assert [summary["id"] for summary in await user.list_devices()] == [str(current.id)]
 
 
