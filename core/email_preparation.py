@@ -34,7 +34,7 @@ from core.accounts.email_queue_rules import (
 from core.accounts.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in, email_sign_in_rules
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
-from core.authentication.reauthentication_rules import CODE_TTL
+from core.authentication.reauthentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.principals import SYSTEM, OrganizationStatus

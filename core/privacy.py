@@ -7,10 +7,11 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from core.accounts import ended_secrets, platform, security_notices
 from core.accounts import events as accounts_events
+from core.accounts import platform
 from core.accounts.accounts_rules import EmailTaken
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices import ended_secrets, security_notices
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.profile_rules import NO_PROFILE
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.security_notices_rules import SecurityNotice
+    from core.accounts.notices.security_notices_rules import SecurityNotice
     from core.kernel.values import Page, PageResult
     from core.privacy_rules import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports

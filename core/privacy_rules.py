@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from core.accounts.notices.security_notices_rules import SecurityNotice
     from core.accounts.profile_rules import Profile
-    from core.accounts.security_notices_rules import SecurityNotice
     from core.authentication.openid_rules import Scope
     from core.eventing.audit_rules import AuditActor
     from core.kernel.api_scopes import ApiScope

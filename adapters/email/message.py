@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind, NoticedSecret, SecretNotice
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
-from core.authentication.reauthentication_rules import CODE_TTL
+from core.authentication.reauthentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH

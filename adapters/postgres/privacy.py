@@ -16,7 +16,7 @@ from adapters.postgres.programs.api_resources import to_resource_access
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
 from core.accounts.accounts_rules import EmailTaken
-from core.accounts.security_notices_rules import SecurityNotice
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.authentication.openid_rules import Scope, in_order
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Person, Role

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, email_changes, events, mailbox, mfa, security_notices
+from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
 from core.accounts.accounts_rules import (
     Account,
     AccountOrigin,
@@ -21,9 +21,10 @@ from core.accounts.accounts_rules import (
 )
 from core.accounts.attempt_limits_rules import SecretKind, session_subject
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices import security_notices
+from core.accounts.notices.security_notices_rules import UNDO_TTL, AddedSignInMethod
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
-from core.accounts.security_notices_rules import UNDO_TTL, AddedSignInMethod
 from core.kernel.errors import refuse
 from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest

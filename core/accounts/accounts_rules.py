@@ -15,7 +15,7 @@ from core.kernel.values import Email, new_id
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.security_notices_rules import AddedSignInMethod
+    from core.accounts.notices.security_notices_rules import AddedSignInMethod
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import events, security_notices
+from core.accounts import events
 from core.accounts.accounts_rules import EmailNotFree, EmailTaken, LinkInvalid
 from core.accounts.email_changes_rules import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices import security_notices
 from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
 from core.kernel.principals import require_sign_in

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.accounts_rules import EmailNotFree
-from core.accounts.security_notices_rules import UNDO_TTL
+from core.accounts.notices.security_notices_rules import UNDO_TTL
 from core.kernel.errors import Limited
 from core.kernel.values import Email, new_id
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, events, security_notices
+from core.accounts import attempt_limits, events
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.accounts.mfa_rules import (
@@ -31,6 +31,7 @@ from core.accounts.mfa_rules import (
     VerifiedCode,
     attempt_subject,
 )
+from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse

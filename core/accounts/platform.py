@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts import ended_secrets, events, mailbox
+from core.accounts import events, mailbox
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.notices import ended_secrets
 from core.accounts.platform_rules import (
     AccountNotFound,
     AccountNotUsable,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.accounts import email_changes, events, mfa
 from core.accounts.email_queue_rules import EmailKind
 from core.accounts.mfa_rules import MfaEvent
-from core.accounts.security_notices_rules import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
+from core.accounts.notices.security_notices_rules import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.accounts.security_notices_rules import SecurityNotice
+    from core.accounts.notices.security_notices_rules import SecurityNotice
     from core.kernel.principals import Caller
     from ports import Ports
     from ports.storage import Transaction

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules, security_notices
+from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
 from core.accounts import events as account_events
 from core.accounts.accounts_rules import check_password_length
 from core.accounts.attempt_limits_rules import SecretKind
 from core.accounts.email_queue_rules import EmailKind
 from core.accounts.mfa_rules import CodeWrong
+from core.accounts.notices import security_notices
 from core.applications.services_rules import ServiceNotFound
 from core.authentication import identities
 from core.authentication.login_failures import LoginFailure

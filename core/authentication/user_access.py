@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.accounts import ended_secrets
 from core.accounts import events as account_events
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices import ended_secrets
 from core.accounts.platform_rules import AccountNotFound
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.accounts.platform_users_rules import CannotDeactivateSelf, PlatformOwnerNotDeactivated

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from core.authentication import browser as browser_sessions
 from core.federation.sign_in import BrowserTarget, ProviderCredentials, sign_in
-from core.federation.upstream import social
+from core.federation.upstream import session_links, social
 from core.federation.upstream.social_rules import ProviderConsentDenied, ProviderStateUnknown
 from core.kernel.errors import ProviderFailed, SessionEnded, refuse
 
@@ -70,7 +70,7 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
     application. Without a waiting application, raise the error.
 
     Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`,
-    `social.fetch_identity`, `social.error_response`, `social.complete_for_session` and `sign_in.sign_in`.
+    `social.fetch_identity`, `social.error_response`, `session_links.complete_for_session` and `sign_in.sign_in`.
     """
     pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
@@ -86,7 +86,7 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
         target = BrowserTarget(pending.after, returned.session_cookie)
         return SignInStep(await sign_in(ports, caller, ProviderCredentials(pending, identity), target, client), pending.after)
     visitor = await _visitor(ports, caller, returned.session_cookie)
-    await social.complete_for_session(ports, caller, pending, identity, visitor)
+    await session_links.complete_for_session(ports, caller, pending, identity, visitor)
     return SignedInAgain(pending.after) if pending.reauthenticates else IdentityLinked()
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from core.accounts.mfa_rules import SETUP_TTL
-from core.accounts.security_notices_rules import UNDO_TTL
+from core.accounts.notices.security_notices_rules import UNDO_TTL
 from core.kernel.principals import SYSTEM
 from core.maintenance import log_redaction
 from core.maintenance.housekeeping_rules import (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.ended_secrets_rules import CreatedSecret
+    from core.accounts.notices.ended_secrets_rules import CreatedSecret
     from core.programs.api_resources_rules import ApiResource, ResourceClient
     from core.programs.credentials_rules import Credential
     from core.programs.service_accounts_rules import ServiceAccount

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts import accounts, ended_secrets
+from core.accounts import accounts
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, Member, NotOfThisOrganization, OrganizationNotFound, Role, has_capability

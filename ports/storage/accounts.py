@@ -14,11 +14,11 @@ from core.accounts.devices_rules import Device, DeviceFingerprint, KnownBy, Know
 from core.accounts.email_changes_rules import EmailChange
 from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.platform_rules import PlatformFigures
 from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
 from core.accounts.profile_rules import OwnProfile, Profile
-from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication.login_rules import LoginAttempt
 from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller

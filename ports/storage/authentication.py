@@ -10,16 +10,16 @@ from uuid import UUID
 
 from core.accounts.attempt_limits_rules import AttemptLimit
 from core.accounts.devices_rules import Device, KnownBy, Location
+from core.accounts.notices.security_notices_rules import AddedSignInMethod
 from core.accounts.profile_rules import OwnProfile
-from core.accounts.security_notices_rules import AddedSignInMethod
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
 from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
-from core.authentication.kept_forms_rules import KeptForm
 from core.authentication.login_rules import MfaAttempt, PendingSignIn
 from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
 from core.authentication.openid_rules import OpenIdGrant, UserFacts
-from core.authentication.reauthentication_rules import EmailedCode, PendingReauthentication, Reauthentication
+from core.authentication.reauthentication.kept_forms_rules import KeptForm
+from core.authentication.reauthentication.reauthentication_rules import EmailedCode, PendingReauthentication, Reauthentication
 from core.authentication.sessions_rules import (
     UNNAMED_PRESENTER,
     IntrospectedSession,

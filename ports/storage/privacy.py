@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.security_notices_rules import SecurityNotice
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.kernel.principals import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.log_redaction_rules import PersonalLog

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.accounts_rules import AccountSummary
-from core.accounts.ended_secrets_rules import CreatedSecret, EndedCredential
+from core.accounts.notices.ended_secrets_rules import CreatedSecret, EndedCredential
 from core.kernel.principals import ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult

@@ -16,8 +16,8 @@ from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.accounts_rules import PasswordReset
-from core.authentication.kept_forms_rules import KeptForm
-from core.authentication.reauthentication_rules import ReauthenticationOptions
+from core.authentication.reauthentication.kept_forms_rules import KeptForm
+from core.authentication.reauthentication.reauthentication_rules import ReauthenticationOptions
 from core.kernel.providers import Provider
 from core.programs.api_resources_rules import ResourceAccess, ResourceScope
 from core.tenancy.branding_rules import BrandingSettings, Design

@@ -1,14 +1,15 @@
 """The repository of accounts."""
 
 from datetime import datetime
-from typing import ClassVar, Final, LiteralString
+from typing import ClassVar, Final
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.accounts.closures import AccountClosures
 from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.statements import DeferredRow, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
 from core.accounts.one_time_tokens import TokenPurpose
@@ -39,10 +40,6 @@ INSERT: Final = f"""
            %(first_verified_at)s::timestamptz, %(mfa_enabled_at)s::timestamptz, %(name)s, %(picture)s, %(locale)s, %(zoneinfo)s,
            %(profile_details)s::jsonb
     where not {reserved("%(email)s", "%(id)s", "%(created_at)s")} """
-# Columns of closed accounts: see `Accounts.deactivate`.
-ONLY_DIRECTORY: Final = "platform_deactivated_at is null and closed_at is null"
-DIRECTORY_TIME: Final = f"case when {ONLY_DIRECTORY} then deactivated_at else directory_deactivated_at end"
-WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, closed_at), directory_deactivated_at = null"
 OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
@@ -116,7 +113,7 @@ def columns(account: Account) -> dict[str, object]:
     }
 
 
-class Accounts(Repository):
+class Accounts(AccountClosures):
     """Implements `ports.storage.accounts.Accounts`."""
 
     constraints: ClassVar = {"users_email_key": EmailTaken}
@@ -293,57 +290,6 @@ class Accounts(Repository):
         if changed == 0:
             raise EmailTaken
 
-    # The platform, the directory and the user close an account independently. `deactivated_at` is set while any of
-    # them does. Without the other two, it is the time of the directory, which has a column of its own beside them.
-    async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            f"""
-            deactivated_at = case when {ONLY_DIRECTORY} then %(now)s else deactivated_at end,
-            directory_deactivated_at = case when not ({ONLY_DIRECTORY}) then %(now)s end""",
-            user_id,
-            now,
-        )
-
-    async def reactivate(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(WITHOUT_DIRECTORY, user_id, now)
-
-    async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            f"""
-            deactivated_at = coalesce(deactivated_at, %(now)s), platform_deactivated_at = %(now)s,
-            directory_deactivated_at = {DIRECTORY_TIME}""",
-            user_id,
-            now,
-        )
-
-    async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            """
-            deactivated_at = least(directory_deactivated_at, closed_at), platform_deactivated_at = null,
-            directory_deactivated_at = case when closed_at is not null then directory_deactivated_at end""",
-            user_id,
-            now,
-        )
-
-    async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        await self._set_closure(
-            f"""
-            deactivated_at = coalesce(deactivated_at, %(now)s), closed_at = %(now)s, erase_at = %(erase_at)s,
-            directory_deactivated_at = {DIRECTORY_TIME}""",
-            user_id,
-            now,
-            erase_at=erase_at,
-        )
-
-    async def reopen(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            """
-            deactivated_at = least(directory_deactivated_at, platform_deactivated_at), closed_at = null, erase_at = null,
-            directory_deactivated_at = case when platform_deactivated_at is not null then directory_deactivated_at end""",
-            user_id,
-            now,
-        )
-
     async def next_to_erase(self, now: datetime) -> Account | None:
         return await self._one(
             to_account, f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1", now=now
@@ -353,21 +299,6 @@ class Accounts(Repository):
         return await self._exists(
             "select 1 from users where id = %(user_id)s and erase_at <= %(now)s and anonymized_at is null", user_id=user_id, now=now
         )
-
-    async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime, **parameters: object) -> None:
-        # The foreign keys copy `deactivated` to the same two tables as the address: see
-        # `change_email` for the lock order.
-        await self._run(
-            f"""
-            with held as materialized (
-                select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
-            update users set {columns}, updated_at = %(now)s
-            from (select count(*) from held) before where id = %(user_id)s""",
-            user_id=user_id,
-            now=now,
-            **parameters,
-        )
-        self._signals.figures_changed()
 
     async def can_be_freed(self, user_id: UUID) -> bool:
         return await self._exists(

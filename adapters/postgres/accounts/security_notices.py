@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.email_queue_rules import EmailKind
-from core.accounts.security_notices_rules import SecurityNotice
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.kernel.values import Email
 
 # In the order of `to_security_notice`.

@@ -8,7 +8,7 @@ from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.security_notices_rules import AddedSignInMethod
+from core.accounts.notices.security_notices_rules import AddedSignInMethod
 from core.applications.end_users_rules import LinkedIdentity
 from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens

@@ -36,7 +36,7 @@ from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitleme
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
 from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
-from core.authentication.reauthentication_rules import Reauthentication
+from core.authentication.reauthentication.reauthentication_rules import Reauthentication
 from core.authentication.sessions_rules import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,

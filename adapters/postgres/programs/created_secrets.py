@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.email_queue_rules import NoticedSecret
-from core.accounts.ended_secrets_rules import CreatedSecret
+from core.accounts.notices.ended_secrets_rules import CreatedSecret
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.ended_secrets_rules import EndedCredential
+from core.accounts.notices.ended_secrets_rules import EndedCredential
 from core.kernel.values import Email
 from core.programs.credentials_rules import Credential, CredentialKind, PipelineTrust
 

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.accounts.accounts import INSERT, WITHOUT_DIRECTORY, columns
+from adapters.postgres.accounts.accounts import INSERT, columns
+from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition

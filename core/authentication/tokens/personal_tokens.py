@@ -11,8 +11,8 @@ import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from core.accounts import security_notices
 from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
+from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.api_keys_rules import LAST_USED_PRECISION
 from core.authentication import events

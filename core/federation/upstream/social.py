@@ -15,17 +15,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.accounts import accounts, accounts_rules, mailbox, security_notices
+from core.accounts import accounts, accounts_rules, mailbox
 from core.accounts import events as accounts_events
 from core.accounts.accounts_rules import AccountOrigin, EmailNotFree
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.own_account import lock_own_account
 from core.applications.services_rules import ServiceNotFound
-from core.authentication import login, oauth_credentials, reauthentication
-from core.authentication.identities_rules import AlreadyLinked, PendingIdentity
+from core.authentication import login, oauth_credentials
 from core.authentication.login_failures import LoginFailure
 from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
-from core.authentication.reauthentication_rules import OtherIdentity, Reauthentication
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import authorization_steps, device_flow_rules, pushed_requests
@@ -35,7 +32,6 @@ from core.federation.upstream.social_rules import (
     NO_TARGET,
     STATE_TTL,
     BrowserSignInNeeded,
-    IdentityLinkedToAnother,
     LinkOfAnotherBrowser,
     LinkTicketInvalid,
     ProviderAnswer,
@@ -51,7 +47,7 @@ from core.federation.upstream.social_rules import (
 )
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
-from core.kernel.principals import OrganizationStatus, Person, require_sign_in
+from core.kernel.principals import OrganizationStatus, require_sign_in
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, new_secret
@@ -62,6 +58,7 @@ if TYPE_CHECKING:
     from core.accounts.accounts_rules import Account
     from core.accounts.devices_rules import PresentedDevice
     from core.applications.services_rules import Service
+    from core.authentication.identities_rules import PendingIdentity
     from core.authentication.login_rules import PreAuthToken, SignedIn
     from core.federation.oauth.authorization_rules import Authorization, AuthorizationResponse
     from core.kernel.principals import Caller, Visitor
@@ -347,16 +344,10 @@ async def _find_account(
     if match is not None and match.is_here:
         await tx.identities.update_tokens(match.id, identity.email, identity.tokens)
     else:
-        pending_identity = _pending_identity(pending, identity, known_elsewhere=match is not None)
+        pending_identity = pending.to_link(identity, known_elsewhere=match is not None)
     if identity.is_fresh:
         await saml_pending.record_fresh_sign_in(tx, pending.after, account.id)
     return account, pending_identity
-
-
-def _pending_identity(pending: ProviderState, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
-    return PendingIdentity(
-        pending.service_id, pending.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
-    )
 
 
 async def _find_account_by_email(pending: ProviderState, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
@@ -389,52 +380,3 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
     elif account.is_usable and account.is_unproven:
         raise ProviderEmailTaken
     return await mailbox.prove_mailbox(tx, account, now) or account
-
-
-async def complete_for_session(
-    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor: Visitor | None
-) -> None:
-    """Link the identity to the account of the user who started, or store that they signed in again.
-
-    The session in which they started must be alive. `visitor` is the user who is signed in in this
-    browser. It must still be the session in which the browser went to the provider (security O-6).
-
-    Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
-    IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
-    """
-    assert pending.user_id is not None, "a state for a session has a user"
-    assert pending.session_id is not None, "a state for a session has a session"
-    if visitor is not None and visitor.user_id != pending.user_id:
-        raise SignedInAsAnotherUser
-    if visitor is None or visitor.session_id != pending.browser_session_id:
-        raise LinkOfAnotherBrowser
-    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
-    await (_reauthenticate if pending.reauthenticates else _link)(ports, person, pending, identity)
-
-
-async def _reauthenticate(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
-        account = await lock_own_account(tx, person, now)
-        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
-        if match is None or match.user_id != account.id:
-            raise OtherIdentity
-        sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
-        await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
-
-
-async def _link(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
-        account = await lock_own_account(tx, person, now)
-        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
-        if match is not None and match.user_id != account.id:
-            raise IdentityLinkedToAnother
-        if not await tx.identities.add(_pending_identity(pending, identity, known_elsewhere=match is not None).of(account.id, now)):
-            raise AlreadyLinked
-        await security_notices.notify(
-            tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
-        )
-        tx.record(accounts_events.identity_linked(account.id, pending.provider))

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from core.authentication.identities_rules import PendingIdentity
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.federation.oauth.authorization_rules import AuthorizationRequest
-    from core.kernel.providers import Provider
+    from core.kernel.providers import FederatedIdentity, Provider
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -104,6 +105,12 @@ class ProviderState:
     after: str  # the path where the browser continues
     created_at: datetime
     expires_at: datetime
+
+    def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
+        """Return the identity to link in the context of this state."""
+        return PendingIdentity(
+            self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core import privacy
-from core.accounts.security_notices_rules import SecurityNotice
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.authentication.openid_rules import Scope
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Role

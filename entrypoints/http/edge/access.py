@@ -18,7 +18,8 @@ from quart import Response, current_app, g, request
 from werkzeug.datastructures import Headers
 
 from core.applications import api_keys, api_keys_rules
-from core.authentication import browser, callers, impersonation, kept_forms
+from core.authentication import browser, callers, impersonation
+from core.authentication.reauthentication import kept_forms
 from core.authentication.tokens import signing_keys
 from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.billing import provider_events_rules

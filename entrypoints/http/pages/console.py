@@ -16,8 +16,9 @@ from uuid import UUID
 from pydantic import ValidationError, model_validator
 from quart import Response, current_app, request
 
-from core.authentication import browser, kept_forms
+from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
+from core.authentication.reauthentication import kept_forms
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
 from core.tenancy import organizations

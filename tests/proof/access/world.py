@@ -17,8 +17,8 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.email_changes_rules import new_email_change
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.notices.security_notices_rules import UNDO_TTL, SecurityNotice
 from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.security_notices_rules import UNDO_TTL, SecurityNotice
 from core.applications.api_keys_rules import ApiKey
 from core.applications.plans_rules import Plan
 from core.applications.services_rules import Service, ServiceType

@@ -9,8 +9,8 @@ from quart import Blueprint, Response, request
 from core.accounts import accounts, undo
 from core.accounts.accounts_rules import LinkInvalid, PasswordReset
 from core.accounts.email_queue_rules import EmailKind
+from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.security_notices_rules import SecurityNotice
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
 from core.kernel.display import format_utc

@@ -8,9 +8,10 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.authentication import browser, kept_forms, reauthentication
-from core.authentication.kept_forms_rules import KeptForm, KeptFormEnded
-from core.authentication.reauthentication_rules import ReauthenticationProof
+from core.authentication import browser
+from core.authentication.reauthentication import kept_forms, reauthentication
+from core.authentication.reauthentication.kept_forms_rules import KeptForm, KeptFormEnded
+from core.authentication.reauthentication.reauthentication_rules import ReauthenticationProof
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.principals import Visitor

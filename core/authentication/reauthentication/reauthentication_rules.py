@@ -15,7 +15,7 @@ CODE_TTL: Final = timedelta(minutes=15)
 MAX_CODE_ATTEMPTS: Final = 5
 
 
-class ProofMissing(Invalid):
+class FirstFactorMissing(Invalid):
     """Send `password`, or the `email_code` from POST /api/auth/reauthenticate/email, and `code` if your account has a second factor."""
 
 

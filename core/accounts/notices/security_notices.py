@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.security_notices_rules import UNDO_TTL, SecurityNotice
+from core.accounts.notices.security_notices_rules import UNDO_TTL, SecurityNotice
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:

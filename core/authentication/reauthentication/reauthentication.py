@@ -24,14 +24,14 @@ from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import PASSWORD
 from core.authentication.oauth_credentials import platform_providers
 from core.authentication.oauth_credentials_rules import parse_provider
-from core.authentication.reauthentication_rules import (
+from core.authentication.reauthentication.reauthentication_rules import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
     EmailedCode,
     EmailedCodeWrong,
+    FirstFactorMissing,
     NoVerifiedAddress,
     PasswordWrong,
-    ProofMissing,
     ProviderNotLinked,
     Reauthentication,
     ReauthenticationOptions,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.accounts.mfa_rules import VerifiedCode
-    from core.authentication.reauthentication_rules import ReauthenticationProof
+    from core.authentication.reauthentication.reauthentication_rules import ReauthenticationProof
     from core.kernel.principals import Person
     from core.kernel.sign_in_age import SignInFacts
     from ports import Ports
@@ -142,7 +142,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
-    Raises: ProofMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed attempts;
+    Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed attempts;
     SecondFactorMissing, CodeMalformed, TooManyAttempts; the errors of `lock_own_account`; Limited if too
     many hashes are queued.
     """
@@ -192,7 +192,7 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
             pending = await read.reauthentications.load(caller.session_id)
         if pending is not None and now - pending.at <= limit:
             return _FirstFactor(pending.provider.value, pending.at)
-    raise ProofMissing
+    raise FirstFactorMissing
 
 
 async def _verify_password(ports: Ports, caller: Person, account: Account, password: str) -> None:

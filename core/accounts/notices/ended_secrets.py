@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.ended_secrets_rules import EndedCredential
+    from core.accounts.notices.ended_secrets_rules import EndedCredential
     from ports.storage import Transaction
 
 

@@ -1,0 +1,70 @@
+"""The return from an identity provider to a signed-in session, to link an account or to confirm that it is the user (security O-6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.accounts import events as accounts_events
+from core.accounts.email_queue_rules import EmailKind
+from core.accounts.notices import security_notices
+from core.accounts.own_account import lock_own_account
+from core.authentication.identities_rules import AlreadyLinked
+from core.authentication.reauthentication import reauthentication
+from core.authentication.reauthentication.reauthentication_rules import OtherIdentity, Reauthentication
+from core.federation.upstream.social_rules import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.kernel.principals import Person
+
+if TYPE_CHECKING:
+    from core.federation.upstream.social_rules import ProviderState
+    from core.kernel.principals import Caller, Visitor
+    from core.kernel.providers import FederatedIdentity
+    from ports import Ports
+
+
+async def complete_for_session(
+    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor: Visitor | None
+) -> None:
+    """Link the identity to the account of the user who started, or store that they signed in again.
+
+    The session in which they started must be alive. `visitor` is the user who is signed in in this
+    browser. It must still be the session in which the browser went to the provider (security O-6).
+
+    Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
+    IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
+    """
+    assert pending.user_id is not None, "a state for a session has a user"
+    assert pending.session_id is not None, "a state for a session has a session"
+    if visitor is not None and visitor.user_id != pending.user_id:
+        raise SignedInAsAnotherUser
+    if visitor is None or visitor.session_id != pending.browser_session_id:
+        raise LinkOfAnotherBrowser
+    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
+    await (_reauthenticate if pending.reauthenticates else _link)(ports, person, pending, identity)
+
+
+async def _reauthenticate(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=person) as tx:
+        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
+        account = await lock_own_account(tx, person, now)
+        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
+        if match is None or match.user_id != account.id:
+            raise OtherIdentity
+        sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
+        await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
+
+
+async def _link(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=person) as tx:
+        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
+        account = await lock_own_account(tx, person, now)
+        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
+        if match is not None and match.user_id != account.id:
+            raise IdentityLinkedToAnother
+        if not await tx.identities.add(pending.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
+            raise AlreadyLinked
+        await security_notices.notify(
+            tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
+        )
+        tx.record(accounts_events.identity_linked(account.id, pending.provider))
