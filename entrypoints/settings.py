@@ -30,6 +30,7 @@ KEEP_ALIVE = 5  # seconds without a request until a connection is closed
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
 
 Network = IPv4Network | IPv6Network
+Port = Annotated[int, Field(ge=1, le=65535)]
 DnsServer = tuple[str, int]  # address and port
 LogFormat = Literal["auto", "json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -105,6 +106,7 @@ class Settings(BaseModel):
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
     support_address: str | None = None
     outbound_allow: str = ""
+    outbound_ports: tuple[Port, ...] = ()
     geoip_database: Path | None = None
     anonymizer_networks_file: Path | None = None
     tiers: tuple[TierSetting, ...] = ()
@@ -216,6 +218,11 @@ class Settings(BaseModel):
         if isinstance(value, str):
             return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("outbound_ports", mode="before")
+    @classmethod
+    def _parse_ports(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @field_validator("webhook_retry_delays", mode="before")
     @classmethod
@@ -378,6 +385,7 @@ class Settings(BaseModel):
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
             fresh_sign_in_ttl=timedelta(seconds=self.fresh_sign_in_ttl),
             recent_sign_in_ttl=timedelta(seconds=self.recent_sign_in_ttl),
+            key_ports=frozenset({443, *self.outbound_ports}),
             verification_ttl=timedelta(seconds=self.verification_ttl),
             reset_ttl=timedelta(seconds=self.reset_ttl),
             welcome_ttl=timedelta(seconds=self.welcome_ttl),

@@ -1,7 +1,7 @@
 """The keys that OAuth clients and the issuers of pipelines publish, fetched through the guard (security W-1)."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
@@ -9,7 +9,7 @@ from adapters.http.provider_keys import REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
-from core.kernel.uris import is_web_url
+from core.kernel.uris import has_port_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
@@ -30,9 +30,11 @@ class FetchedKeys:
 
     keys_name: ClassVar[str]  # in reasons
 
-    def __init__(self, sender: HttpGetter, clock: Clock) -> None:
+    def __init__(self, sender: HttpGetter, clock: Clock, ports: Collection[int]) -> None:
+        """`ports` are those of servers from which keys may be fetched. Stored URLs, and those in metadata, are checked, too."""
         self._sender = sender
         self._clock = clock
+        self._ports = ports
         self._parties: OrderedDict[str, _Party] = OrderedDict()
 
     async def get(self, url: str) -> tuple[Keys, bool]:
@@ -68,6 +70,8 @@ class FetchedKeys:
 
     async def _get_object(self, url: str) -> dict[str, Any]:
         """Return the JSON object at this URL, or an empty one."""
+        if not has_port_of(url, self._ports):
+            return {}
         try:
             reply = await self._sender.get(url, FETCH_WITHIN)
             document = parse_json(reply.body) if reply.status == 200 else None

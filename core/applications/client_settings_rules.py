@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from core.kernel import uris
 from core.kernel.errors import Invalid
-from core.kernel.outbound import LONGEST_URL
+from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
 from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
@@ -140,8 +140,13 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
         raise EnterpriseSettingsInvalid
 
 
-def check_lifetimes(settings: ClientSettings, policy: Policy) -> None:
-    """Check the lifetimes of tokens against those of the platform. Raises: TokenSecondsInvalid."""
+def check_limits(settings: ClientSettings, policy: Policy) -> None:
+    """Check the settings against the limits of the platform: the lifetimes of tokens, and the port of the keys.
+
+    Raises: TokenSecondsInvalid, KeyPortNotAllowed.
+    """
+    if settings.jwks_uri is not None and not uris.has_port_of(settings.jwks_uri, policy.key_ports):
+        raise KeyPortNotAllowed
     for seconds, limit in (
         (settings.access_token_seconds, policy.access_token_ttl),
         (settings.refresh_token_seconds, policy.refresh_token_ttl),

@@ -126,13 +126,13 @@ async def create(
 def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
     """Return the service with these settings. The limits of the platform are checked only if its client settings change.
 
-    Raises: TokenSecondsInvalid, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
+    Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
     """
     new = apply_settings(service, settings)
     if new.client.jwks is not None and new.client.jwks != service.client.jwks:
         ports.client_assertions.check_keys(new.client.jwks)
     if new.client != service.client:
-        client_settings_rules.check_lifetimes(new.client, ports.policy)
+        client_settings_rules.check_limits(new.client, ports.policy)
     return new
 
 

@@ -24,6 +24,10 @@ class TargetInvalid(Invalid):
         )
 
 
+class KeyPortNotAllowed(Invalid):
+    """Public keys are fetched at port 443 only, or at ports that the operator of Gatehouse allows with SSO_OUTBOUND_PORTS."""
+
+
 class SendFailure(StrEnum):
     """The reason why a call got no response. The tenant sees only this, so that it cannot explore the operator's network."""
 

@@ -59,6 +59,7 @@ class Policy:
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhooks_per_organization: int = 50  # security W-6
+    key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
     common_passwords: frozenset[str] = field(default_factory=shipped_common_passwords, repr=False)  # case-folded
     provider_names: Mapping[Provider, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)

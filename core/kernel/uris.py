@@ -5,7 +5,7 @@ Asterisks are refused although RFC 3986 allows them: admins would mean a wildcar
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
@@ -81,6 +81,14 @@ def is_outbound_target(uri: str) -> bool:
     match _parts(uri, controls=True):
         case ("http" | "https", str(), port, _):
             return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
+    return False
+
+
+def has_port_of(uri: str, ports: Collection[int]) -> bool:
+    """Return whether the port of an absolute URL is one of these. A URL on the loopback interface may have any."""
+    match _parts(uri):
+        case (scheme, str(host), port, _):
+            return host.lower() in LOOPBACK or (port or _DEFAULT_PORTS.get(scheme)) in ports
     return False
 
 

@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.applications.client_settings_rules import ClientKeysInvalid, parse_keys, thumbprint
-from core.kernel import scannable_secrets
+from core.kernel import scannable_secrets, uris
 from core.kernel.errors import refuse
+from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import digest, new_id
 from core.programs.credentials_rules import (
     MAX_FEDERATED,
@@ -41,8 +42,8 @@ async def add(
 ) -> tuple[Credential, str | None]:
     """Add a credential to a locked program. Return it, with the secret if it is one.
 
-    Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, CredentialKeyInvalid, PrivateKeySent, TooManyCredentials,
-    TooManyTrusts.
+    Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, CredentialKeyInvalid, KeyPortNotAllowed, PrivateKeySent,
+    TooManyCredentials, TooManyTrusts.
     """
     now, kind = ports.clock.now(), request.kind
     has_key, has_trust = request.public_key is not None, request.trust is not None
@@ -50,6 +51,8 @@ async def add(
         raise CredentialFieldsInvalid
     if request.expires_at is not None and not now < request.expires_at <= now + MAX_LIFETIME:
         raise CredentialExpiryInvalid
+    if request.trust is not None and not uris.has_port_of(request.trust.issuer, ports.policy.key_ports):
+        raise KeyPortNotAllowed
     key = None if request.public_key is None else _parse_key(ports, request.public_key)
     credentials = await tx.credentials.of_client(org_id, client_id)
     live_kinds = [credential.kind for credential in credentials if credential.expires_at is None or credential.expires_at > now]

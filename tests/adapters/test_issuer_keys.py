@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from adapters.http.client_keys import DISCOVERY_PATH, HttpIssuerKeys
+from adapters.http.client_keys import DISCOVERY_PATH, HttpClientKeys, HttpIssuerKeys
 from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
 from core.kernel.outbound import Reply
 from tests.fakes.outside import FakeClock
@@ -27,9 +27,26 @@ class Issuer:
 async def test_keys_come_over_https_as_the_metadata_do(clock: FakeClock) -> None:
     """On their way over http, keys could be exchanged."""
     issuer = Issuer("https://keys.example/jwks")
-    assert await HttpIssuerKeys(issuer, clock).get(ISSUER) == ([], True)
+    assert await HttpIssuerKeys(issuer, clock, {443}).get(ISSUER) == ([], True)
     assert issuer.urls == [f"{ISSUER}{DISCOVERY_PATH}", "https://keys.example/jwks"]
     downgraded = Issuer("http://127.0.0.1:8081/jwks")
     with pytest.raises(ClientAssertionInvalid):
-        await HttpIssuerKeys(downgraded, clock).get(ISSUER)
+        await HttpIssuerKeys(downgraded, clock, {443}).get(ISSUER)
     assert downgraded.urls == [f"{ISSUER}{DISCOVERY_PATH}"]
+
+
+@pytest.mark.parametrize("port", [22, 25, 80, 444, 8443])
+async def test_keys_are_fetched_only_at_ports_that_the_operator_allows(clock: FakeClock, port: int) -> None:
+    """Also from URLs that were stored before, and from those in the metadata of an issuer."""
+    for keys in (HttpClientKeys, HttpIssuerKeys):
+        sender = Issuer("https://keys.example/jwks")
+        with pytest.raises(ClientAssertionInvalid):
+            await keys(sender, clock, {443}).get(f"https://issuer.example:{port}")
+        assert sender.urls == []
+    sender = Issuer(f"https://keys.example:{port}/jwks")
+    with pytest.raises(ClientAssertionInvalid):
+        await HttpIssuerKeys(sender, clock, {443}).get(ISSUER)
+    assert sender.urls == [f"{ISSUER}{DISCOVERY_PATH}"]
+    assert await HttpIssuerKeys(sender, clock, {443, port}).get(ISSUER) == ([], True)
+    on_loopback = Issuer("https://127.0.0.1:8081/jwks")  # the guard decides about it
+    assert await HttpIssuerKeys(on_loopback, clock, {443}).get(ISSUER) == ([], True)

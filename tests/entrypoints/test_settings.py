@@ -104,6 +104,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "dns_servers": (),
         "support_address": None,
         "outbound_allow": "",
+        "outbound_ports": (),
         "geoip_database": None,
         "anonymizer_networks_file": None,
         "trusted_proxies": (),
@@ -287,6 +288,17 @@ def test_valid_bind_addresses_are_accepted(settings_from: SettingsFrom, bind: st
 @pytest.mark.parametrize(("text", "networks"), [("", 0), ("10.0.0.1", 1), ("10.0.0.0/8,", 1), (" , ", 0), ("::1,127.0.0.1", 2)])
 def test_proxies_are_a_list_of_networks(settings_from: SettingsFrom, text: str, networks: int) -> None:
     assert len(settings_from(TRUSTED_PROXIES=text).trusted_proxies) == networks
+
+
+@pytest.mark.parametrize(("text", "ports"), [("", {443}), ("8443", {443, 8443}), (" 8443, 9443,", {443, 8443, 9443})])
+def test_ports_of_keys_are_a_list_beside_443(settings_from: SettingsFrom, text: str, ports: set[int]) -> None:
+    assert settings_from(OUTBOUND_PORTS=text).policy.key_ports == ports
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "https", "8443;9443", "8443-8450"])
+def test_other_ports_are_refused(settings_from: SettingsFrom, text: str) -> None:
+    with pytest.raises(SettingsInvalid, match="SSO_OUTBOUND_PORTS"):
+        settings_from(OUTBOUND_PORTS=text)
 
 
 def test_name_servers_are_addresses_with_or_without_a_port(settings_from: SettingsFrom) -> None:

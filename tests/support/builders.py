@@ -151,7 +151,9 @@ def with_loopback_sender(ports: Ports) -> Ports:
     machine is unpredictable.
     """
     sender = GuardedSender(Guard([AllowedTarget.parse("127.0.0.1/32")], lookup=_literals), _authorities())
-    return replace(ports, sender=sender, client_keys=HttpClientKeys(sender, ports.clock), issuer_keys=HttpIssuerKeys(sender, ports.clock))
+    allowed = ports.policy.key_ports
+    client_keys, issuer_keys = HttpClientKeys(sender, ports.clock, allowed), HttpIssuerKeys(sender, ports.clock, allowed)
+    return replace(ports, sender=sender, client_keys=client_keys, issuer_keys=issuer_keys)
 
 
 def _literals(host: str, port: int, **options: Any) -> Any:
@@ -187,8 +189,8 @@ async def make_ports(
         providers=HttpProviders({}, clock),
         payments=HttpPayments(None, clock),
         sender=sender,
-        client_keys=HttpClientKeys(sender, clock),
-        issuer_keys=HttpIssuerKeys(sender, clock),
+        client_keys=HttpClientKeys(sender, clock, policy.key_ports),
+        issuer_keys=HttpIssuerKeys(sender, clock, policy.key_ports),
         user_agents=user_agents(),
         geoip=FakeGeoIp(),
         anonymizers=NoAnonymizers(),

@@ -117,6 +117,7 @@ async def test_invalid_settings_are_refused(shops: Workshop, acme: Tenant) -> No
         "/keys",
         "https://",
         "https://a/" + "a" * 2040,
+        *(f"https://shop.example:{port}/keys" for port in (22, 25, 80, 444, 8443)),
     ]
     refusals = []
     table: tuple[dict[str, Any], ...] = (

@@ -11,6 +11,7 @@ from core.applications import client_settings_rules as client_rules
 from core.applications import services_rules as service_rules
 from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceSettings
 from core.kernel.errors import Invalid
+from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.client_settings import client_settings
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.edge.bodies import decode
@@ -61,6 +62,7 @@ REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {
     client_rules.ClientKeysInvalid: "jwks",
     client_rules.PrivateKeySent: "jwks",
     client_rules.ClientKeysUriInvalid: "jwks_uri",
+    KeyPortNotAllowed: "jwks_uri",
     client_rules.ClientKeysTwice: "jwks_uri",
 }
 

@@ -8,6 +8,7 @@ from quart import Response
 
 from core.applications.client_settings_rules import PrivateKeySent
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
 from core.programs import credentials_rules as rules
 from core.programs.credentials_rules import Credential, CredentialKind, NewCredential
@@ -35,6 +36,7 @@ LABELS: Final[Mapping[CredentialKind, str]] = {
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.CredentialExpiryInvalid: "expires_at",
     rules.IssuerInvalid: "issuer",
+    KeyPortNotAllowed: "issuer",
     rules.AudienceInvalid: "audience",
     rules.SubjectPatternInvalid: "subject",
     rules.CredentialKeyInvalid: "public_key",

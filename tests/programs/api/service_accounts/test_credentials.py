@@ -8,6 +8,7 @@ import pytest
 
 from core.applications.client_settings_rules import PrivateKeySent, thumbprint
 from core.kernel.errors import ProgramStopped
+from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
 from core.kernel.values import digest, rfc3339
 from core.programs.credentials_rules import (
@@ -155,6 +156,7 @@ async def test_the_number_of_trusts_is_limited(acme: Tenant) -> None:
         ({**PIPELINE, "issuer": "https://user@issuer.example"}, IssuerInvalid),
         ({**PIPELINE, "issuer": "https://issuer.example/?a=b"}, IssuerInvalid),
         ({**PIPELINE, "issuer": BASE_URL.replace("http:", "https:")}, IssuerInvalid),
+        *(({**PIPELINE, "issuer": f"https://issuer.example:{port}"}, KeyPortNotAllowed) for port in (22, 25, 80, 444, 8443)),
         ({**PIPELINE, "audience": "a" * 256}, AudienceInvalid),
         ({**PIPELINE, "subject": "*"}, SubjectPatternInvalid),
         ({**PIPELINE, "subject": ""}, SubjectPatternInvalid),
