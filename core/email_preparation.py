@@ -301,6 +301,7 @@ async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: Pre
         is_waiting = organization.status is OrganizationStatus.PENDING
         if not is_waiting or not await _is_within_limit(ports, tx, email, WAITING_ORGANIZATION_EMAILS, now):
             return DROPPED
+        email = replace(email, resembles=(await tx.organizations.resembled([organization.id])).get(organization.id, ()))
     return replace(email, organization=organization, owner=owner)
 
 

@@ -29,6 +29,7 @@ class PreparedEmail(QueuedEmail):
     welcome: WelcomeContext | None = None  # for welcome emails of active organizations
     sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
     organization: Organization | None = None  # for ORGANIZATION_EMAILS
+    resembles: tuple[str, ...] = ()  # for ORGANIZATION_WAITING, the names that the organization's name contains
     owner: Email | None = None  # the address of its owner, if the owner's account is usable
     link_until: datetime | None = None  # when the link that proves a new address expires
     detail: str | None = None  # of the security notice

@@ -234,7 +234,14 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
 def _organization_variables(mail: PreparedEmail) -> dict[str, Any]:
     assert mail.organization is not None, "the email was prepared with its organization"
     organization = mail.organization
-    return {"organization": organization.name, "slug": organization.slug, "id": organization.id, "owner": mail.owner, "reason": mail.token}
+    return {
+        "organization": organization.name,
+        "slug": organization.slug,
+        "id": organization.id,
+        "owner": mail.owner,
+        "reason": mail.token,
+        "resembles": ", ".join(mail.resembles),
+    }
 
 
 def format_duration(duration: timedelta) -> str:

@@ -51,6 +51,7 @@ class Policy:
     invitation_ttl: timedelta = timedelta(days=7)
     invitations_per_day: int = 1000  # per organization; its directory may cause the same number of emails in addition
     auto_approve_organizations: bool = False
+    waiting_organizations: int = 5  # of one account, that wait for approval
     notify_owners_of_organizations: bool = True  # platform owners get an email about an organization that waits for approval
     key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_ (decision 104)
     export_login_events: int = 1000  # the largest number in a data export, newest first (decision 146)

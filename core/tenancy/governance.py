@@ -55,7 +55,9 @@ async def list_organizations(
     """
     text = search.strip().lower() if search else None
     async with ports.storage.reading() as read:
-        return await read.organizations.page_with_owners(status, tier_id, limit, offset, text or None)
+        page = await read.organizations.page_with_owners(status, tier_id, limit, offset, text or None)
+        resembled = await read.organizations.resembled([listed.organization.id for listed in page.items])
+    return replace(page, items=[replace(listed, resembles=resembled.get(listed.organization.id, ())) for listed in page.items])
 
 
 async def get(ports: Ports, org_id: UUID) -> Organization:
@@ -68,7 +70,8 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
     """Return an organization in any status, with its owner and the number of its services. Raises: OrganizationNotFound."""
     async with ports.storage.reading() as read:
         listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
-        return OrganizationDetails(listed.organization, listed.owner, await read.services.count(org_id))
+        resembled = await read.organizations.resembled([org_id])
+        return OrganizationDetails(listed.organization, listed.owner, resembled.get(org_id, ()), await read.services.count(org_id))
 
 
 async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:

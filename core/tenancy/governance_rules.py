@@ -30,12 +30,19 @@ class OrganizationDetails:
 
     organization: Organization
     owner: AccountSummary
+    resembles: tuple[str, ...]  # as in `ListedOrganization`
     service_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListedOrganization:
-    """An organization with the account that owns it."""
+    """An organization with the account that owns it.
+
+    `resembles` are the names that its name or slug contains: that of the product, and those of other
+    organizations. Case, accents, spaces, punctuation and look-alike letters do not matter. Names of fewer
+    than 4 letters count only as a whole. At most 5 are listed.
+    """
 
     organization: Organization
     owner: AccountSummary
+    resembles: tuple[str, ...] = ()

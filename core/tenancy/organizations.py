@@ -22,6 +22,7 @@ from core.tenancy.organizations_rules import (
     EmptyOrganizationUpdate,
     Membership,
     Organization,
+    TooManyWaiting,
     to_membership_state,
 )
 
@@ -64,7 +65,7 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
     (decisions 50, 204). The platform owners get an email about a pending organization, unless the
     operator turned these emails off.
 
-    Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, AccountGone, SessionEnded.
+    Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, TooManyWaiting, AccountGone, SessionEnded.
     """
     valid_slug, now = Slug.parse(slug), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -73,8 +74,12 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         # The address may have changed since the request arrived.
         if account.email_verified_at is None:
             raise AddressNotVerified
+        is_waiting = organization.status is OrganizationStatus.PENDING
+        # Counted under the lock on the account, so that concurrent requests cannot exceed the limit.
+        if is_waiting and await tx.organizations.count_waiting(account.id) >= ports.policy.waiting_organizations:
+            raise TooManyWaiting
         membership = await add_first_owner(tx, organization, account.id, now)
-        if organization.status is OrganizationStatus.PENDING and ports.policy.notify_owners_of_organizations:
+        if is_waiting and ports.policy.notify_owners_of_organizations:
             await _notify_platform_owners(tx, organization, account, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
 

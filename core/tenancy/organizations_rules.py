@@ -28,6 +28,10 @@ class SlugTaken(Invalid):
     """An organization with this slug already exists. Choose another slug."""
 
 
+class TooManyWaiting(Invalid):
+    """Too many of your organizations wait for approval. Wait until one is approved or rejected, or delete one."""
+
+
 class EmptyOrganizationUpdate(Invalid):
     """The request changes nothing. Send name, device_trust_days or personal_tokens."""
 

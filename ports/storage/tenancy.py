@@ -53,6 +53,10 @@ class OrganizationsRead(Protocol):
         """
         ...
 
+    async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
+        """Return the names that the name or slug of each of these organizations contains (`ListedOrganization.resembles`)."""
+        ...
+
 
 class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
@@ -70,6 +74,10 @@ class Organizations(OrganizationsRead, Protocol):
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         """Lock and return the organization of the invitation with this token, in any state."""
+        ...
+
+    async def count_waiting(self, user_id: UUID) -> int:
+        """Return how many organizations of this owner wait for approval."""
         ...
 
     async def add(self, organization: Organization) -> None:

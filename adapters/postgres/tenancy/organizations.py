@@ -1,5 +1,6 @@
 """Organizations."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
 from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
+from core.kernel.display import PRODUCT
 from core.kernel.principals import OrganizationStatus
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.governance_rules import ListedOrganization
@@ -56,6 +58,25 @@ PAGE_WITH_OWNERS: Final = f"""
     left join (page o {OF_TIER}
                left join lateral ({OWNER}) u on true) on true
     order by o.created_at desc, o.id desc"""
+
+
+# The names that an organization's name or slug contains: that of the product, and those of other organizations. Each part of the
+# canonical texts is looked up, so the work does not grow with the number of organizations.
+RESEMBLED: Final = """
+    select p.id, array(
+        select found.name from (
+            select 0 as rank, %(product)s::text as name
+            where strpos(p.canonical_name, canonical_name(%(product)s)) > 0 or strpos(p.canonical_slug, canonical_name(%(product)s)) > 0
+            union
+            select 1, o.name from organizations o
+            where o.id <> p.id and o.status <> 'rejected' and (o.canonical_name = any(parts.texts) or o.canonical_slug = any(parts.texts))
+        ) as found order by found.rank, found.name limit 5)
+    from organizations p cross join lateral (
+        select array_agg(distinct substr(whole, start, length)) || array[p.canonical_name, p.canonical_slug] as texts
+        from unnest(array[p.canonical_name, p.canonical_slug]) as whole,
+             generate_series(1, char_length(whole) - 3) as start,
+             generate_series(4, least(char_length(whole) - start + 1, 40)) as length) as parts
+    where p.id = any(%(org_ids)s)"""
 
 
 def to_organization(row: Row) -> Organization:
@@ -140,6 +161,20 @@ class Organizations(Repository):
             LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK,
             token_hash=token_hash,
         )
+
+    async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
+        found = await self._all(lambda row: (row[0], tuple(row[1])), RESEMBLED, org_ids=list(org_ids), product=PRODUCT)
+        return dict(found)
+
+    async def count_waiting(self, user_id: UUID) -> int:
+        count = await self._one(
+            lambda row: int(row[0]),
+            """
+            select count(*) from memberships m join organizations o on o.id = m.org_id
+            where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'""",
+            user_id=user_id,
+        )
+        return count or 0
 
     async def add(self, organization: Organization) -> None:
         await self._run(

@@ -176,3 +176,19 @@ async def test_one_of_twenty_concurrent_requests_gets_the_slug(api: Api, ports: 
     ]
     assert await run_sql(pool, "select user_id, role from memberships") == [(UUID(winner["membership"]["user_id"]), "owner")]
     assert await run_sql(pool, "select count(*) from audit_log") == [(1,)]
+
+
+async def create(api: Api, token: str, slug: str) -> Answer:
+    return await api.post("/api/organizations", {"slug": slug, "name": slug.title()}, token=token)
+
+
+async def test_five_organizations_of_one_account_can_wait_for_approval(api: Api, ports: Ports, pool: Pool) -> None:
+    _, token = await add_person(ports, pool, "ada")
+    _, other = await add_person(ports, pool, "eve")
+    answers = await run_concurrently(20, lambda number: create(api, token, f"org-{number}"))
+    assert sorted(answer.status for answer in answers) == [200] * 5 + [400] * 15
+    assert {answer.code for answer in answers if answer.status == 400} == {"BAD_REQUEST"}
+    assert await run_sql(pool, "select count(*) from organizations") == [(5,)]
+    assert (await create(api, other, "theirs")).status == 200, "another account has a limit of its own"
+    await run_sql(pool, "update organizations set status = 'active' where id = (select min(id::text)::uuid from organizations)")
+    assert {(await create(api, token, f"next-{number}")).status for number in range(2)} >= {400}

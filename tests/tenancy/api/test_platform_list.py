@@ -80,6 +80,7 @@ async def test_an_organization_is_listed_with_its_owner_and_its_tier(platform: P
                     "created_at": ports.clock.now().isoformat().replace("+00:00", "Z"),
                 },
                 "tier": {"id": FREE_ID, "name": "free", "display_name": "Free"},
+                "resembles": [],
             }
         ],
         "total": 1,

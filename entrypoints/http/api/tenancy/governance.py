@@ -100,6 +100,10 @@ class ListedOrganizationResponse(ResponseModel):
     organization: PlatformOrganizationResponse = Field(description="The organization.")
     owner: OrganizationOwnerResponse = Field(description="The organization's owner.")
     tier: TierReferenceResponse | None = Field(description="The organization's tier, or null if it has none.")
+    resembles: list[str] = Field(
+        description="The names, at most 5, that its name or slug contains or looks like: that of the product, and of other organizations.",
+        examples=[["Gatehouse"]],
+    )
 
 
 class OrganizationListResponse(ResponseModel):
@@ -140,6 +144,7 @@ def _to_listed_response(listed: ListedOrganization) -> ListedOrganizationRespons
         organization=_to_response(listed.organization),
         owner=_to_owner_response(listed.owner),
         tier=TierReferenceResponse(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
+        resembles=list(listed.resembles),
     )
 
 
@@ -174,7 +179,7 @@ async def get_organization(org_id: str) -> OrganizationDetailsResponse:
     organization = details.organization
     request_record().organization = organization.slug
     return OrganizationDetailsResponse(
-        **dict(_to_listed_response(ListedOrganization(organization, details.owner))),
+        **dict(_to_listed_response(ListedOrganization(organization, details.owner, details.resembles))),
         members=organization.member_count,
         services=details.service_count,
         member_limit=organization.user_limit.value,

@@ -90,6 +90,7 @@ async def _values(org_id: str, typed: Mapping[str, Any] | None = None) -> dict[s
     return {
         "organization": organization,
         "owner": details.owner,
+        "resembles": details.resembles,
         "is_own": details.owner.id == str(signed_in().user_id),
         "services": details.service_count,
         "tiers": await _tiers(),
