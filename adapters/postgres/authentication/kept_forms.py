@@ -45,6 +45,8 @@ class KeptForms(SealingRepository):
         )
 
     async def add(self, form: KeptForm, limit: int) -> None:
+        # In a statement of its own: the next one then sees the forms of the requests that this one waited for.
+        await self._run("select 1 from sessions where id = %(session_id)s for no key update", session_id=form.session_id)
         await self._run(
             """
             with older as (

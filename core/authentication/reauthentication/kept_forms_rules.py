@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-KEPT_FOR: Final = timedelta(minutes=20)
+KEPT_FOR: Final = timedelta(minutes=15)
 MAX_KEPT: Final = 5  # in one session
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
 import trio
-from quart import Response, current_app, g, request
+from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
 from core.applications import api_keys, api_keys_rules
 from core.authentication import browser, callers, impersonation
-from core.authentication.reauthentication import kept_forms
+from core.authentication.reauthentication.kept_forms_rules import KeptFormEnded
 from core.authentication.tokens import signing_keys
 from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
 from core.billing import provider_events_rules
@@ -28,7 +28,7 @@ from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
 from core.kernel.api_scopes import Area, find_scope, scope_of
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, REAUTHENTICATION_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.principals import (
     GRANTABLE,
     Capability,
@@ -42,14 +42,14 @@ from core.kernel.principals import (
 )
 from core.kernel.rate_limits import BILLING, Bucket
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
-from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, signed_in
+from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, requested_path
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory_log import authenticate_directory
-from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, repeatable_parameters
+from entrypoints.http.edge.reauthentication import to_ended_form, to_reauthentication
 
 View = Callable[..., Awaitable[Any]]
 Authenticate = Callable[["Access"], Awaitable[Response | None]]
@@ -215,14 +215,9 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
             await take_token(access.limits)
         try:
             redirect = await authenticate(access)
-        except SignInNotRecent:
-            if access.security != "cookie":
-                raise
-            return await to_reauthentication()
-        if redirect is not None:
-            return redirect
-        check_query(listed)
-        try:
+            if redirect is not None:
+                return redirect
+            check_query(listed)
             client = caller()
             if isinstance(client, ScimClient):
                 body = cast("LazyBody", request.body)
@@ -236,6 +231,12 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
             if access.security != "cookie":
                 raise
             return to_sign_in()  # the session ended during the request
+        except SignInNotRecent:  # of the route, or of a part of it that the view knows
+            if access.security != "cookie":
+                raise
+            return await to_reauthentication()
+        except KeptFormEnded:
+            return await to_ended_form()
 
     # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
     # also appear on every decorator around this one.
@@ -372,27 +373,8 @@ async def _as_person_or_browser(access: Access) -> Response | None:
 
 def to_sign_in() -> Response:
     """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
-    query = request.query_string.decode("ascii", "replace")
-    target = (f"{request.path}?{query}" if query else request.path) if request.method in ("GET", "HEAD") else ACCOUNT_PATH
+    target = requested_path() if request.method in ("GET", "HEAD") else ACCOUNT_PATH
     return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
-
-
-async def to_reauthentication() -> Response:
-    """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
-
-    A form that our own page sent is kept for them.
-
-    Raises: FormTokenInvalid; the errors of `read_form`.
-    """
-    if request.method in SAFE_METHODS:
-        query = request.query_string.decode("ascii", "replace")
-        target = {"next": f"{request.path}?{query}" if query else request.path}
-    else:
-        form = await read_form()
-        browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
-        label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
-        target = {"form": str(await kept_forms.keep(ports(), signed_in(), request.path, label, form))}
-    return Response(b"", 303, {"Location": f"{REAUTHENTICATION_PATH}?{urlencode(target)}", "Cache-Control": "no-store"})
 
 
 async def _as_member(access: Access) -> None:

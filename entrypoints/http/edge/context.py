@@ -90,6 +90,13 @@ def request_record() -> "RequestRecord":
     return cast("RequestRecord", _current_request().scope["request_record"])  # type: ignore[typeddict-item]
 
 
+def requested_path() -> str:
+    """Return the path of the request with its query."""
+    sent = _current_request()
+    query = sent.query_string.decode("ascii", "replace")
+    return f"{sent.path}?{query}" if query else sent.path
+
+
 def caller() -> Caller:
     """Return the caller that the access decorator identified."""
     return cast("Caller", _current_g().caller)

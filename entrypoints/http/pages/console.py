@@ -21,6 +21,7 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.reauthentication import kept_forms
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
+from core.kernel.sign_in_age import SignInNotRecent
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.bodies import RequestModel
@@ -28,6 +29,7 @@ from entrypoints.http.edge.context import acting_member, app_context, page_respo
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import PageQuery, PartQuery, Query, path_id
+from entrypoints.http.edge.reauthentication import KEPT_FORM
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
@@ -105,7 +107,12 @@ async def console_page(name: str, **values: Any) -> Response:
 
 
 async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about."""
+    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
+
+    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form.
+    """
+    if isinstance(refusal, SignInNotRecent):
+        raise refusal
     return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await _frame(), **values})
 
 
@@ -211,8 +218,8 @@ async def read_console_form() -> dict[str, str]:
     """
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), _impersonation())
-    if "kept_form" in form:
-        return dict(await kept_forms.take(ports(), signed_in(), path_id(form["kept_form"]), request.path))
+    if KEPT_FORM in form:
+        return dict(await kept_forms.take(ports(), signed_in(), path_id(form[KEPT_FORM]), request.path))
     return form
 
 

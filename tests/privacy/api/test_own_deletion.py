@@ -185,7 +185,7 @@ async def test_the_page_leads_through_a_confirmation_with_all_factors_and_back(
     confirmation = leads_to(await browser.submit(DELETE, DELETE, email=EMAIL))
     assert confirmation.startswith("/app/reauthenticate?form=")
     page = await browser.open(confirmation)
-    assert "Delete your account permanently." in page_text(page)
+    assert "delete your account permanently." in page_text(page)
     fields = hidden_fields(page)
     assert (await browser.send("/app/reauthenticate", **fields, password=PASSWORD, code=app.wrong())).status == 401
     assert not await is_deleted(pool, user)

@@ -3,15 +3,25 @@
 It comes back to the page that the user opened, or shows a button that sends the form again that they sent.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
+from core.accounts.accounts_rules import PasswordTooLong
+from core.accounts.mfa_rules import CodeMalformed, CodeWrong
 from core.authentication import browser
+from core.authentication.email_sign_in_rules import EmailCodeMalformed
 from core.authentication.reauthentication import kept_forms, reauthentication
 from core.authentication.reauthentication.kept_forms_rules import KeptForm, KeptFormEnded
-from core.authentication.reauthentication.reauthentication_rules import ReauthenticationProof
+from core.authentication.reauthentication.reauthentication_rules import (
+    EmailedCodeWrong,
+    FirstFactorMissing,
+    PasswordWrong,
+    ReauthenticationProof,
+    SecondFactorMissing,
+)
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.principals import Visitor
@@ -24,18 +34,30 @@ from entrypoints.http.edge.context import page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page, safe_next
+from entrypoints.http.pages.console import FieldInvalid, wrong_field
 
 routes = Blueprint("reauthentication_pages", __name__)
 
+EMPTY: Final = {"password": "Enter your password.", "email_code": "Enter the code from the email.", "code": "Enter a code."}
+FIELDS: Final[Mapping[type[Refusal], str]] = {
+    PasswordWrong: "password",
+    PasswordTooLong: "password",
+    EmailedCodeWrong: "email_code",
+    EmailCodeMalformed: "email_code",
+    SecondFactorMissing: "code",
+    CodeMalformed: "code",
+    CodeWrong: "code",
+}
 TEMPLATE: Final = "authentication/reauthentication.html"
 ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent by our page."}
 
 
 def _target(fields: Any) -> dict[str, str]:
     """Return what the page comes back to: the path of a page, or the id of a kept form."""
-    return {name: fields[name] for name in ("next", "form") if fields.get(name)}
+    return {name: fields[name] for name in ("form", "next") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
@@ -81,15 +103,15 @@ async def show() -> Response:
     try:
         kept = await _kept_form(user, target)
     except KeptFormEnded as refusal:
-        return refused_page(refusal, "authentication/kept_form_ended.html")
+        return refused_page(refusal, "authentication/kept_form_ended.html", form_page=safe_next(target.get("next", ACCOUNT_PATH)))
     values = await _values(target, is_emailed="emailed" in request.args)
     is_fresh = not values["options"].needs_first_factor and user.sign_in is not None and user.sign_in.is_complete
     if is_fresh and kept is None:
         return redirect(safe_next(target.get("next", ACCOUNT_PATH)))
     if is_fresh and kept is not None:
-        values = {"form_token": values["form_token"], "kept": kept}
+        values = {"form_token": values["form_token"], "kept": kept, "form_page": page_of_form(kept.path)}
         return page_response(render("authentication/kept_form.html", form_action="'self'", **values))
-    return page_response(render(TEMPLATE, form_action="'self'", problem=None, **values | {"label": kept and kept.label}))
+    return page_response(render(TEMPLATE, form_action="'self'", problem=None, wrong=None, **values | {"label": kept and kept.label}))
 
 
 def _visitor() -> Visitor:
@@ -105,7 +127,16 @@ async def _read_own_form() -> dict[str, str]:
 
 
 async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool) -> Response:
-    return refused_page(refusal, TEMPLATE, **await _values(target, is_emailed=is_emailed))
+    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **await _values(target, is_emailed=is_emailed))
+
+
+def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
+    """Return the factors in the form of the page. Raises: FieldInvalid if a field is empty."""
+    for name, message in EMPTY.items():
+        if name in form and not form[name].strip():
+            raise FieldInvalid(message, name)
+    codes = {name: form[name].strip() for name in ("email_code", "code") if name in form}
+    return ReauthenticationProof(password=form.get("password"), **codes)
 
 
 @routes.post(REAUTHENTICATION_PATH)
@@ -117,11 +148,11 @@ async def confirm() -> Response:
     """Confirm that it's you, with all factors of your account."""
     form = await _read_own_form()
     target, is_emailed = _target(form), "email_code" in form
-    proof = ReauthenticationProof(**{name: form[name].strip() or None for name in ("email_code", "code") if name in form})
-    if form.get("password"):
-        proof = ReauthenticationProof(password=form["password"], code=proof.code)
     try:
-        await reauthentication.reauthenticate(ports(), signed_in(), proof)
+        await reauthentication.reauthenticate(ports(), signed_in(), _proof(form))
+    except FirstFactorMissing:  # the first factor was young enough when the page was shown
+        refusal = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
+        return await _refused(refusal, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
     return redirect(_path(target))

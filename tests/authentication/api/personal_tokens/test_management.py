@@ -167,10 +167,10 @@ async def test_the_page_leads_through_a_confirmation_and_comes_back_with_the_for
     fields = hidden_fields(await browser.open(confirmation))
     assert leads_to(await browser.send("/app/reauthenticate", **fields, password=PASSWORD)) == confirmation
     kept = await browser.open(confirmation)
-    assert "Create a personal access token." in kept.text
+    assert "Continue: Create a personal access token</button>" in kept.text
     created = await browser.send(page, **hidden_fields(kept))
     assert (created.status, "Nightly export" in created.text) == (200, True)
-    again = await browser.send(page, **hidden_fields(kept))
+    again = await browser.open(leads_to(await browser.send(page, **hidden_fields(kept))))
     assert (again.status, "no longer kept" in again.text) == (400, True)
 
 

@@ -1,0 +1,65 @@
+"""The way from a page that needs a younger sign-in to the page that asks for it, and back with the form that was sent.
+
+Source: security A-12, G-2; decision 350.
+"""
+
+from typing import Final
+from urllib.parse import urlencode
+
+from quart import Response, current_app, request
+from werkzeug.exceptions import HTTPException
+
+from core.authentication import browser
+from core.authentication.reauthentication import kept_forms
+from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
+from entrypoints.http.edge.context import ports, requested_path, signed_in
+from entrypoints.http.edge.cookies import session_cookie
+from entrypoints.http.edge.forms import read_form
+
+KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
+PASSWORDS: Final = frozenset({"current_password", "new_password"})  # of users; a form with one is not kept, but filled in again
+
+
+async def to_reauthentication() -> Response:
+    """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
+
+    A form that our own page sent is kept for them, without one that has a password of theirs.
+
+    Raises: FormTokenInvalid; the errors of `read_form`.
+    """
+    if request.method in ("GET", "HEAD"):
+        return _redirect({"next": requested_path()})
+    form = await read_form()
+    browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
+    if KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
+        return _redirect(_target(form[KEPT_FORM]))
+    if not PASSWORDS.isdisjoint(form):
+        return _redirect({"next": page_of_form(request.path)})
+    label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
+    return _redirect(_target(str(await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form))))
+
+
+async def to_ended_form() -> Response:
+    """Return a redirect to the page that says that the kept form has ended, and leads to the page of the form."""
+    return _redirect(_target((await read_form())[KEPT_FORM]))
+
+
+def _target(form_id: str) -> dict[str, str]:
+    return {"form": form_id, "next": page_of_form(request.path)}
+
+
+def _redirect(target: dict[str, str]) -> Response:
+    return Response(b"", 303, {"Location": f"{REAUTHENTICATION_PATH}?{urlencode(target)}", "Cache-Control": "no-store"})
+
+
+def page_of_form(path: str) -> str:
+    """Return the page with the form for this path: the page at the path itself, or the next one above it."""
+    routes = current_app.url_map.bind("")
+    while path.count("/") > 1:
+        try:
+            routes.match(path, method="GET")
+        except HTTPException:
+            path = path.rpartition("/")[0]
+        else:
+            return path
+    return ACCOUNT_PATH

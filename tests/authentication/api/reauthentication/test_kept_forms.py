@@ -1,0 +1,140 @@
+"""Forms of pages that were sent with a sign-in that was too old: what keeps them, what sends them, and what ends them (security G-2)."""
+
+from datetime import timedelta
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts.accounts_rules import Account
+from core.authentication.reauthentication.kept_forms_rules import KEPT_FOR, MAX_KEPT
+from entrypoints.http.edge.size_limits import MAX_BODY
+from tests.fakes.outside import FakeClock
+from tests.support.browser import ACCOUNT, FakeBrowser, form_token, hidden_fields, leads_to, main_of
+from tests.support.builders import NEW_PASSWORD, PASSWORD, Answer, run_concurrently, run_sql
+from tests.support.saml.browser import SamlBrowser
+from tests.support.tenants import Tenant
+
+PAGE = "/app/reauthenticate"
+NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
+FILLED = {"name": "Nightly <export>", "scope:account:read": "yes", "expires_in_days": "30"}
+TEN_MINUTES = timedelta(minutes=10, seconds=1)
+
+
+@pytest.fixture
+async def browser(browser: SamlBrowser, clock: FakeClock, user: Account) -> SamlBrowser:
+    """A browser with a session whose sign-in is no longer fresh."""
+    await browser.sign_in()
+    clock.advance(TEN_MINUTES)
+    return browser
+
+
+async def confirm(browser: FakeBrowser, answer: Answer) -> Answer:
+    """Follow a refusal to the page that asks, enter the password there, and return the page that follows."""
+    asking = leads_to(answer)
+    assert asking.startswith(f"{PAGE}?"), asking
+    fields = hidden_fields(await browser.open(asking))
+    return await browser.open(leads_to(await browser.send(PAGE, **fields, password=PASSWORD)))
+
+
+async def count(pool: Pool) -> int:
+    return int((await run_sql(pool, "select count(*) from kept_forms"))[0][0])
+
+
+async def tokens(pool: Pool) -> list[str]:
+    return [name for (name,) in await run_sql(pool, "select name from personal_tokens")]
+
+
+async def test_the_page_with_the_button_shows_nothing_of_what_was_typed(browser: SamlBrowser, pool: Pool) -> None:
+    page = await confirm(browser, await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
+    assert ("Create a personal access token" in page.text, "Nightly" in page.text, await tokens(pool)) == (True, False, [])
+    assert (await browser.send(NEW_TOKEN, **hidden_fields(page))).status == 200
+    assert (await tokens(pool), await count(pool)) == (["Nightly <export>"], 0)
+
+
+async def test_a_button_that_was_clicked_too_late_keeps_what_was_typed(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:
+    page = await confirm(browser, await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
+    clock.advance(TEN_MINUTES)
+    page = await confirm(browser, await browser.send(NEW_TOKEN, **hidden_fields(page)))
+    assert (await browser.send(NEW_TOKEN, **hidden_fields(page))).status == 200
+    assert await tokens(pool) == ["Nightly <export>"]
+
+
+async def test_a_form_of_another_site_is_not_kept(browser: SamlBrowser, pool: Pool) -> None:
+    token = form_token(await browser.open(NEW_TOKEN))
+    foreign = [
+        await browser.send(NEW_TOKEN, **FILLED),
+        await browser.send(NEW_TOKEN, form_token="0" * 64, **FILLED),
+        await browser.send(NEW_TOKEN, (b"sec-fetch-site", b"cross-site"), form_token=token, **FILLED),
+    ]
+    assert [answer.status for answer in foreign] == [403, 403, 403]
+    assert await count(pool) == 0
+
+
+async def test_another_session_of_the_same_user_cannot_send_a_form(app: QuartTrio, browser: SamlBrowser, pool: Pool) -> None:
+    page = await confirm(browser, await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
+    other = FakeBrowser(app)
+    await other.sign_in()
+    kept = hidden_fields(page)["kept_form"]
+    assert (await other.open(f"{PAGE}?form={kept}")).status == 400
+    assert "no longer kept" in (await other.open(leads_to(await other.submit(NEW_TOKEN, kept_form=kept)))).text
+    assert (await tokens(pool), await count(pool)) == ([], 1)
+
+
+async def test_a_form_that_has_ended_leads_to_its_page(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:
+    answer = await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED)
+    asking = leads_to(answer)
+    fields = hidden_fields(await confirm(browser, answer))
+    clock.advance(KEPT_FOR)
+    await browser.submit(PAGE, asking.partition("form=")[0] + "next=/app/account", password=PASSWORD)
+    ended = await browser.open(leads_to(await browser.send(NEW_TOKEN, **fields)))
+    assert (ended.status, f'href="{NEW_TOKEN}"' in ended.text) == (400, True)
+    above = f"{ACCOUNT}/two-factor"
+    ended = await browser.open(leads_to(await browser.submit(f"{above}/setup", kept_form=fields["kept_form"])))
+    assert (ended.status, f'href="{above}"' in ended.text) == (400, True)
+    assert await tokens(pool) == []
+
+
+async def test_a_session_keeps_a_few_forms_within_the_limit_of_bodies(browser: SamlBrowser, pool: Pool) -> None:
+    token = form_token(await browser.open(NEW_TOKEN))
+    largest = "x" * (MAX_BODY - 500)
+    await run_concurrently(20, lambda number: browser.send(NEW_TOKEN, form_token=token, name=f"{number}"))
+    assert await count(pool) == MAX_KEPT
+    leads_to(await browser.send(NEW_TOKEN, form_token=token, name=largest))
+    assert (await browser.send(NEW_TOKEN, form_token=token, name=largest + "x" * 500)).status == 413
+    assert await count(pool) == MAX_KEPT
+
+
+async def test_the_end_of_the_session_ends_its_forms(browser: SamlBrowser, pool: Pool) -> None:
+    leads_to(await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
+    assert await count(pool) == 1
+    await browser.submit("/app/sign-out")
+    assert await count(pool) == 0
+
+
+async def test_a_form_that_only_its_use_case_refuses_is_kept_too(browser: SamlBrowser, pool: Pool, acme: Tenant, user: Account) -> None:
+    """Inviting a member needs no recent sign-in, inviting an admin does."""
+    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
+    await run_sql(pool, "update sessions set created_at = created_at - interval '1 day'")
+    invitations = "/app/organizations/acme/invitations/new"
+    page = await confirm(browser, await browser.submit(invitations, invitations, addresses="new@example.com", role="admin"))
+    assert await run_sql(pool, "select 1 from invitations") == []
+    assert (await browser.send(invitations, **hidden_fields(page))).status == 200
+    assert await run_sql(pool, "select email, role from invitations") == [("new@example.com", "admin")]
+
+
+async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:
+    page = f"{ACCOUNT}/password"
+    await confirm(browser, await browser.open(page))
+    token = form_token(await browser.open(page))
+    clock.advance(TEN_MINUTES)
+    refused = await browser.send(page, form_token=token, current_password=PASSWORD, new_password=NEW_PASSWORD)
+    assert (leads_to(refused), await count(pool)) == (f"{PAGE}?next=%2Fapp%2Faccount%2Fpassword", 0)
+    assert leads_to(await confirm(browser, refused)) == page
+
+
+async def test_the_page_marks_the_field_that_is_wrong(browser: SamlBrowser) -> None:
+    asking = leads_to(await browser.open(f"{ACCOUNT}/password"))
+    for password, message in (("a wrong password", "The password is wrong."), ("", "Enter your password.")):
+        page = await browser.submit(PAGE, asking, next=f"{ACCOUNT}/password", password=password)
+        assert (message in page.text, main_of(page).count("aria-invalid"), "API" in page.text) == (True, 1, False)
