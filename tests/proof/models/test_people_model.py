@@ -24,8 +24,17 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, devices, mfa, mfa_rules
 from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
 from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.accounts.devices_rules import DeviceIsCurrent, DeviceNotFound, DeviceOfAnotherUser, ListedDevice, Location, PresentedDevice
+from core.accounts.devices_rules import (
+    GUESSABLE_CLIENT_ID_LENGTH,
+    DeviceIsCurrent,
+    DeviceNotFound,
+    DeviceOfAnotherUser,
+    ListedDevice,
+    Location,
+    PresentedDevice,
+)
 from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.notices.security_notices_rules import UNDO_TTL
 from core.authentication import callers, login, session_start, sessions
 from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
@@ -68,7 +77,8 @@ class ClientProfile:
         return Anonymous(address=self.address, agent=self.agent)
 
 
-HOME = ClientProfile("laptop")
+LAPTOP = "laptop-5Jw0Qk3rT1nX8bVz"  # long enough to make the device known to a guess of a password (security A-3)
+HOME = ClientProfile(LAPTOP)
 PROFILES = st.sampled_from(
     [
         HOME,
@@ -76,8 +86,8 @@ PROFILES = st.sampled_from(
         ClientProfile("phone", IPHONE),
         ClientProfile(None),
         ClientProfile(None, IPHONE),
-        ClientProfile("laptop", address="198.51.100.7"),
-        ClientProfile("laptop", address="192.0.2.1"),
+        ClientProfile(LAPTOP, address="198.51.100.7"),
+        ClientProfile(LAPTOP, address="192.0.2.1"),
     ]
 )
 CODES = st.sampled_from(
@@ -311,7 +321,8 @@ class PeopleMachine(RuleBasedStateMachine):
         self.used_codes: list[str] = []
         self.password_guesses = Counter(self.limit)
         self.code_guesses = Counter(self.limit, first_wait=15 * MINUTE, quiet=timedelta())
-        self.guesses_with: dict[str, Counter] = defaultdict(lambda: Counter(self.limit))
+        self.guesses_on: dict[UUID, Counter] = defaultdict(lambda: Counter(self.limit))  # by device
+        self.guesses_in: dict[UUID, Counter] = defaultdict(lambda: Counter(self.limit))  # by session
         self.days = [30, 30]
         self.memberships = ["none", "none"]  # one session for each organization; the first organization has the service
 
@@ -456,9 +467,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def _password(self, profile: ClientProfile, password: str, token: str | None = None, of_service: bool = False) -> KnownPreAuth | None:
         """Send the password. Return the sign-in that waits for the second factor, if any."""
         self.tick()
-        trusting = [one for one in self.devices if token is not None and one.token == token and not one.revoked]
-        bypasses = any(one.trusted_until is not None and self.now < one.trusted_until for one in trusting)
-        counter = self.guesses_with[token] if bypasses and token is not None else self.password_guesses
+        counter = self.guesses_of(profile, token)
         allowed, right = counter.count_attempt(self.now), password == self.password
         try:
             result = self.run(self._with_password, profile, password, token, self.service if of_service else None)
@@ -492,6 +501,13 @@ class PeopleMachine(RuleBasedStateMachine):
     ) -> SignedIn | PreAuthToken:
         client = PresentedDevice(profile.client, token)
         return await login.sign_in_with_password(self.ports, profile.caller, self.account.email, password, client, service)
+
+    def guesses_of(self, profile: ClientProfile, token: str | None = None) -> Counter:
+        """Return the counter for passwords from this client: that of a device which knows it, or that of the address."""
+        here, client = [device for device in self.devices if not device.revoked], profile.client
+        known = [one for one in here if token is not None and one.token == token and one.trusted_until and self.now < one.trusted_until]
+        known += [one for one in here if client is not None and len(client) > GUESSABLE_CLIENT_ID_LENGTH and one.client == client]
+        return self.guesses_on[known[0].id] if known else self.password_guesses
 
     def check_refusal(self, allowed: bool, refusal: TooManyAttempts, counter: Counter) -> None:
         assert not allowed
@@ -582,7 +598,7 @@ class PeopleMachine(RuleBasedStateMachine):
         """Sign in successfully. To trust the device, the account gets a second factor."""
         if trust:
             self.ensure_second_factor()
-        self.wait_for(self.password_guesses)
+        self.wait_for(self.guesses_of(profile))
         self.wait_for(self.code_guesses)
         before = len(self.sessions)
         waiting = self._password(profile, self.password)
@@ -626,7 +642,7 @@ class PeopleMachine(RuleBasedStateMachine):
         for _ in range(times):
             self._password(profile, "wrong password")
             if patient:
-                self.wait_for(self.password_guesses)
+                self.wait_for(self.guesses_of(profile))
                 self._password(profile, "wrong password")
         self._password(profile, "wrong password", token)
         self._password(profile, self.password, token)
@@ -647,6 +663,7 @@ class PeopleMachine(RuleBasedStateMachine):
     def send_a_code_twice(self, kind: str, pause: timedelta, then: str) -> None:
         """Send a code in two sign-ins, with a pause between them, and then another code in the second one."""
         self.ensure_second_factor()
+        self.wait_for(self.guesses_of(HOME))
         self.wait_for(self.password_guesses)
         self.wait_for(self.code_guesses)
         first, second = self._password(HOME, self.password), self._password(ClientProfile("phone", IPHONE), self.password)
@@ -780,12 +797,13 @@ class PeopleMachine(RuleBasedStateMachine):
         if during_sign_in:
             self._password(ClientProfile("phone", IPHONE), self.password)
         self.tick()
-        allowed, changed = self.password_guesses.count_attempt(self.now), f"changed password {len(self.passwords)}"
+        counter, changed = self.guesses_in[session.id], f"changed password {len(self.passwords)}"
+        allowed = counter.count_attempt(self.now)
         current = self.password if which == "right" else "wrong password"
         try:
             self.run(accounts.change_password, self.ports, person, current, changed)
         except TooManyAttempts as refusal:
-            self.check_refusal(allowed, refusal, self.password_guesses)
+            self.check_refusal(allowed, refusal, counter)
             return
         except CurrentPasswordWrong:
             assert allowed
@@ -793,6 +811,7 @@ class PeopleMachine(RuleBasedStateMachine):
             return
         assert allowed
         assert which == "right"
+        counter.reset()
         for known in self.links:
             known.ended = True
         self.store_password(changed, but=session)
@@ -801,7 +820,6 @@ class PeopleMachine(RuleBasedStateMachine):
     def store_password(self, password: str, but: KnownSession | None = None) -> None:
         self.password = password
         self.passwords.append(password)
-        self.password_guesses.reset()
         self.end_all(but)
         self.end_trust()
         self.mails.append("password_changed")
@@ -848,6 +866,13 @@ class PeopleMachine(RuleBasedStateMachine):
             else:
                 self.run(accounts.reset_password, self.ports, HOME.caller, known.token, changed)
                 known.ended = True
+                for counter in (self.password_guesses, *self.guesses_on.values()):
+                    counter.reset()
+                added = self.active_factor
+                if added is not None and added.enabled_at is not None and self.now < added.enabled_at + UNDO_TTL:
+                    self.factor = None
+                    self.old_backup_codes += added.codes
+                    self.mfa_log.append("mfa_disabled")
                 self.store_password(changed)
 
     # The second factor of the account
