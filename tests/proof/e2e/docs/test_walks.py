@@ -45,6 +45,7 @@ PAGES: Final = [
     "guides/billing.md",
     "guides/identity-providers.md",
     "guides/branding-and-mail.md",
+    "operating/stolen-accounts.md",
 ]
 
 

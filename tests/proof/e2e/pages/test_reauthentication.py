@@ -1,0 +1,111 @@
+"""A session that is no longer young, in a real browser: our pages ask and come back, and so does a frontend of its own (security A-12)."""
+
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
+
+pytestmark = pytest.mark.slow
+
+OWNER: Final = {"SSO_PLATFORM_OWNER_EMAIL": ADA, "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD, "SSO_AUTO_APPROVE_ORGANIZATIONS": "true"}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that logs nothing."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def frontend(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    """A server for the files of the guide, on another origin than Gatehouse."""
+    for name, text in files(DOCS / "guides" / "reauthentication.md").items():
+        (tmp_path / name).write_text(text)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def make_old(database: dict[str, str]) -> None:
+    with psycopg.connect(database["SSO_DATABASE_URL"]) as connection:
+        connection.execute("update sessions set created_at = created_at - interval '3 hours', authenticated_at = null")
+
+
+def check_rules(browser: Browser, name: str) -> None:
+    """Check the page by the rules of axe-core, in light and dark, and that it fits a phone."""
+    findings = browser.audit(name)
+    assert not any(findings.values()), findings
+
+
+def click(browser: Browser, selector: str) -> None:
+    """Press a button that leaves the page as it is."""
+    [button] = browser.find(selector)
+    button.click()
+
+
+def test_our_pages_ask_and_come_back_with_the_form(service: Start, own_database: dict[str, str], browser: Browser) -> None:
+    running = service(**OWNER, **own_database).start()
+    browser.open(f"{running.address}/app/account/personal-tokens/new")
+    browser.fill("Email address", ADA)
+    browser.fill("Password", PASSWORD)
+    browser.press("Sign in")
+    browser.fill("Name", "Nightly export")
+    [scope, *_] = browser.find("input[name^='scope:']")
+    scope.click()
+    make_old(own_database)
+    browser.press("Create token")
+    assert browser.heading == "Confirm that it's you"
+    check_rules(browser, "reauthenticate")
+    browser.fill("Password", "a wrong password")
+    browser.press("Confirm")
+    assert "The password is wrong." in browser.text
+    check_rules(browser, "reauthenticate-refused")
+    browser.fill("Password", PASSWORD)
+    browser.press("Confirm")
+    assert browser.heading == "Thanks, it's you"
+    check_rules(browser, "kept-form")
+    browser.press("Continue: Create a personal access token")
+    assert "gatehouse_pat_" in browser.source
+    browser.open(f"{running.address}/app/account/personal-tokens")
+    assert "Nightly export" in browser.text
+    assert all("401" in complaint for complaint in browser.complaints())
+
+
+def test_a_frontend_asks_and_repeats_the_request(
+    service: Start, own_database: dict[str, str], browser: Browser, frontend: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    origin = f"http://localhost:{frontend.server_port}"
+    running = service(SSO_FRONTEND_URL=origin, **OWNER, **own_database).start()
+    (tmp_path / "settings.js").write_text(f'export const api = "{running.address}";\n')
+    browser.open(f"{origin}/index.html")
+    browser.fill("Email address", ADA)
+    browser.fill("Password", PASSWORD)
+    click(browser, "#sign-in button")
+    browser.wait_until(lambda: browser.heading == "Signed in")
+    make_old(own_database)
+    click(browser, "#create")
+    browser.wait_until(lambda: browser.find("dialog[open]"))
+    click(browser, "dialog [value=cancel]")
+    browser.wait_until(lambda: browser.heading == "Not created")
+    click(browser, "#create")
+    browser.wait_until(lambda: browser.find("dialog[open]"))
+    browser.fill("Your password", "a wrong password")
+    click(browser, "dialog [value=confirm]")
+    browser.wait_until(lambda: "The password is wrong." in browser.text)
+    browser.fill("Your password", PASSWORD)
+    click(browser, "dialog [value=confirm]")
+    browser.wait_until(lambda: browser.heading == "Token created")
+    assert "gatehouse_pat_" in browser.text
