@@ -6,6 +6,10 @@ from typing import Final
 
 import pytest
 
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import access_of
+from tests.proof.access.calls import routes
 from tests.support.builders import Api
 from tests.support.openapi import Operation, operations
 from tests.support.paths import filled
@@ -64,3 +68,19 @@ def test_routes_that_no_token_with_scopes_opens_name_no_scope(operation: str, sc
     name = operation.replace("{org}", "/api/organizations/{org_slug}")
     [found] = [each for method, path, each in operations() if f"{method} {path}" == name]
     assert in_description(found) == {scope}
+
+
+def test_an_operation_names_the_sign_in_that_it_needs() -> None:
+    """With the default ages, in minutes (security A-12)."""
+    minutes = {SignInAge.FRESH: "10", SignInAge.RECENT: "60"}
+    needed = {
+        re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route): access_of(view).sign_in_age(route.partition(" ")[0])
+        for route, view in routes(build_routes())
+        if access_of(view).is_of_api
+    }
+    named = {
+        f"{method} {path}": re.findall(r"signed in at most (\d+) minutes ago", each["description"]) for method, path, each in operations()
+    }
+    wrong = {name: found for name, found in named.items() if found != ([minutes[needed[name]]] if needed.get(name) in minutes else [])}
+    assert wrong == {}
+    assert len([age for age in needed.values() if age is SignInAge.FRESH]) > 20

@@ -17,6 +17,8 @@ from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from werkzeug.routing.rules import Rule
 
 from core.kernel.display import PRODUCT
+from core.kernel.policy import Policy
+from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
@@ -269,8 +271,22 @@ class Provider(OpenAPIProvider):
         _complete_body(operation, docs)
         if docs.security or access.security is not None:
             operation["security"] = list(docs.security) or alternatives_of(access, method)
+        if access.is_of_api and (text := SIGN_IN_AGES.get(access.sign_in_age(method.upper()))):
+            operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
         errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
+
+
+def _sign_in_age(age: SignInAge) -> str:
+    minutes = int(age.limit(Policy()).total_seconds() // 60)
+    return (
+        f"A user must have signed in at most {minutes} minutes ago, with all factors of the account. Otherwise the answer is 401 with "
+        "`insufficient_user_authentication`: call `POST /api/auth/reauthenticate`, and repeat the request."
+    )
+
+
+# What the description of an operation says about the sign-in that it needs, with the default ages.
+SIGN_IN_AGES: Final[Mapping[SignInAge, str]] = {age: _sign_in_age(age) for age in SignInAge if age is not SignInAge.ANY}
 
 
 def _with_descriptions(parameters: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -247,8 +247,7 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 async def delete_account() -> Message:
     """Delete your account permanently.
 
-    You must have signed in at most 10 minutes ago, with your second factor if you use one. Your email
-    address, profile and sign-in methods are removed, and all sessions end. Organizations and
+    Your email address, profile and sign-in methods are removed, and all sessions end. Organizations and
     applications keep your id without them. Subscriptions are not canceled. If you own an organization,
     transfer its ownership first. Platform owners must lose that role first. If a way to sign in was
     added, changed or removed in the last 72 hours, the account is closed at once. It is erased when the

@@ -96,9 +96,8 @@ async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
     """Create a personal access token.
 
     A program sends it as `Authorization: Bearer`, and acts as you, within the scopes of the token, in one
-    organization or on your own account. The secret is returned only once, and you get an email. Your
-    sign-in must be at most 10 minutes old, with your second factor if you use one. 401 with
-    `insufficient_user_authentication` asks you to sign in again. You can have 50 tokens.
+    organization or on your own account. The secret is returned only once, and you get an email. You
+    can have 50 tokens.
     """
     request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
     token, secret = await personal_tokens.create(ports(), signed_in(), request)
