@@ -62,7 +62,8 @@ TABLES: Final = "select tablename from pg_tables where schemaname = 'public' ord
 KEPT: Final = {
     "api_keys": "keys of programs, which no user can type in again",
     "backup_codes": "second factors",
-    "email_changes": "changes of addresses, with the links that undo them",
+    "email_changes": "changes of addresses",
+    "security_notices": "emails about ways into accounts, with the links that undo the changes",
     "client_assertions": "assertions of clients that must not work a second time",
     "credentials": "keys of programs, which no user can type in again",
     "devices": "the list of a user's devices; their trust is left out",

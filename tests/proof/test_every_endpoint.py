@@ -41,6 +41,8 @@ Row = dict[str, Any]
 # The routes that the inventory does not have, and the reason for each. Pages of the console are not listed (decision 271).
 ADDITIONS: Final = {
     "POST /api/auth/logout": "decision 45",
+    "GET /api/organizations/{}/service-accounts/{}/created-secrets": "security J-12",
+    "DELETE /api/organizations/{}/service-accounts/{}/created-secrets": "security J-12",
     "GET /.well-known/jwks.json": "decision 34",
     "GET /openapi.json": "decision 31",
     "GET /docs": "security G-1: the page of the API description",
@@ -216,7 +218,7 @@ ADDED_FIELDS: Final = {
     },
     "privacy-export": {
         **dict.fromkeys(PROFILE_FIELDS, "decision 247"),
-        **dict.fromkeys(("email_changes", "consents", "service_accounts", "personal_tokens"), "security Y-1"),
+        **dict.fromkeys(("email_changes", "security_notices", "consents", "service_accounts", "personal_tokens"), "security Y-1"),
     },
     "auth-login": {"mfa_required": "decision 41", "redirect_url": "decision 175"},
     "organization-select": {"expires_in": "decision 51"},

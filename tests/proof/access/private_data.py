@@ -71,6 +71,7 @@ class Secrets:
             (text, f"{table}.{column}")
             for table, row in sorted(rows)
             for column, value in json.loads(row).items()
+            if not column.startswith("canonical_")  # computed from another column of the row
             for text in texts(value)
             if text not in known
         ]

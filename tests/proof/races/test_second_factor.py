@@ -94,7 +94,7 @@ async def test_a_concurrent_confirmation_and_setup_leave_working_codes(
 
 
 async def test_concurrent_disabling_and_use_of_a_code_leave_no_partial_state(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
-    token = (await sign_in(ports, user)).access_token
+    token = (await sign_in(ports, user, second_factor=True)).access_token
     for _ in range(5):
         authenticator = await add_mfa(ports, user)
 
@@ -118,7 +118,7 @@ async def test_a_correct_code_that_comes_too_late_is_no_failed_attempt(ports: Po
 
 
 async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: Ports, user: Account) -> None:
-    token = (await sign_in(ports, user)).access_token
+    token = (await sign_in(ports, user, second_factor=True)).access_token
     await add_mfa(ports, user)
     answers = await run_concurrently(10, lambda _: api.post(f"{PATH}/backup-codes/regenerate", token=token))
     assert {answer.status for answer in answers} == {200}
