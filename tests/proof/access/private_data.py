@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from tests.proof.access.decoys import DECOYS, ID, texts
@@ -70,8 +71,7 @@ class Secrets:
         columns = [
             (text, f"{table}.{column}")
             for table, row in sorted(rows)
-            for column, value in json.loads(row).items()
-            if not column.startswith("canonical_")  # computed from another column of the row
+            for column, value in stored(row).items()
             for text in texts(value)
             if text not in known
         ]
@@ -104,6 +104,11 @@ class Secrets:
     def ids(self) -> dict[str, str]:
         """Return the ids of things with their columns."""
         return {text: column for text, column in self.texts.items() if ID.fullmatch(text) and column.partition(".")[0] not in LEFT_BEHIND}
+
+
+def stored(row: str) -> dict[str, Any]:
+    """Return the columns of a row, without those that PostgreSQL computes from others."""
+    return {column: value for column, value in json.loads(row).items() if not column.startswith("canonical_")}
 
 
 def full_text(answer: Answer) -> str:

@@ -24,7 +24,7 @@ from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
 from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.decoys import decoys_of, shape
-from tests.proof.access.private_data import Secrets, full_text
+from tests.proof.access.private_data import Secrets, full_text, stored
 from tests.proof.access.state import (
     Changes,
     Row,
@@ -312,7 +312,7 @@ def written_of_home(route: str, secrets: Secrets, changes: Changes, *sent: str) 
         f"{table} got {row}"
         for table, row in changes.got
         if (without_variant(route), table) not in CHANGED_ON_PURPOSE
-        and secrets.private_texts(row, *sent)
+        and secrets.private_texts(json.dumps(stored(row)), *sent)
         and not is_of_the_platform(table, row)
     ]
 
