@@ -75,5 +75,5 @@ def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: dat
 
 
 def session_subject(session_id: UUID) -> bytes:
-    """Return the subject under which wrong passwords in this session are counted. A stranger cannot use up these attempts."""
+    """Return the subject of wrong first factors in this session. A stranger cannot use up these attempts."""
     return digest(f"session {session_id}")

@@ -207,13 +207,20 @@ async def _verify_password(ports: Ports, caller: Person, account: Account, passw
 
 
 async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, text: str, now: datetime) -> bytes:
-    """Return the hash of the right code. Raises: EmailCodeMalformed, EmailedCodeWrong; Limited if too many hashes are queued."""
-    code = email_sign_in_rules.normalize_code(text)
+    """Return the hash of the right code.
+
+    Codes are counted with passwords. Otherwise a thief of the session could ask for new codes, and guess on.
+
+    Raises: EmailCodeMalformed, EmailedCodeWrong, TooManyAttempts; Limited if too many hashes are queued.
+    """
+    code, subject = email_sign_in_rules.normalize_code(text), session_subject(caller.session_id)
+    await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     async with ports.storage.autocommit() as statements:
         emailed = await statements.reauthentications.count_code_attempt(caller.session_id, MAX_CODE_ATTEMPTS, now)
     if emailed is not None and emailed.address_hash == digest(account.email):  # the address has not changed since
         code_hash = await ports.passwords.derive(code, emailed.salt)
         if hmac.compare_digest(code_hash, emailed.code_hash):
+            await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
             return code_hash
     await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, account.id)
     raise EmailedCodeWrong

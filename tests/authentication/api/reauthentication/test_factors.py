@@ -109,6 +109,20 @@ async def test_five_wrong_codes_end_the_emailed_code(api: Api, ports: Ports, tok
     assert refused(await reauthenticate(api, token, email_code="12 34")) == BAD
 
 
+async def test_new_codes_give_no_more_guesses(api: Api, ports: Ports, token: str, sent: FakeMailTransport) -> None:
+    """A thief of the session cannot read the emails, but could ask for one after the other."""
+    for _ in range(2):
+        assert (await api.post(f"{PATH}/email", token=token)).status == 200
+        await deliver(ports)
+        code = re.findall(r"^([0-9]{6})$", sent.emails[-1].text, re.MULTILINE)[0]
+        for _ in range(5):
+            assert (await reauthenticate(api, token, email_code="000000" if code != "000000" else "111111")).status == 401
+    assert (await api.post(f"{PATH}/email", token=token)).status == 200
+    await deliver(ports)
+    code = re.findall(r"^([0-9]{6})$", sent.emails[-1].text, re.MULTILINE)[0]
+    assert refused(await reauthenticate(api, token, email_code=code)) == (429, "RATE_LIMIT_EXCEEDED")
+
+
 @pytest.mark.parametrize("change", ["update users set email = 'new@example.com'", "update users set email_verified_at = null"])
 async def test_no_code_is_sent_to_or_works_for_another_address(
     api: Api, ports: Ports, pool: Pool, token: str, sent: FakeMailTransport, change: str
