@@ -90,7 +90,8 @@ async def login(data: LoginRequest) -> LoginResponse:
 
     If the account has a second factor and the device is not trusted, the response contains a
     pre-auth token instead of tokens. Send it as the bearer token of POST /api/auth/mfa/verify.
-    Clients should store a random device id and send it as `X-Device-Id`.
+    Clients should store a random device id of at least 22 characters and send it as `X-Device-Id`. Then
+    guesses of strangers do not lock the user out there.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
     credentials = PasswordCredentials(Email(data.email), data.password)
