@@ -112,15 +112,26 @@ async def test_the_end_of_the_session_ends_its_forms(browser: SamlBrowser, pool:
     assert await count(pool) == 0
 
 
-async def test_a_form_that_only_its_use_case_refuses_is_kept_too(browser: SamlBrowser, pool: Pool, acme: Tenant, user: Account) -> None:
-    """Inviting a member needs no recent sign-in, inviting an admin does."""
+async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
+    """Inviting a member needs no recent sign-in, inviting an admin does. The form is kept again if the new sign-in gets too old."""
+    old = "update sessions set created_at = created_at - interval '1 day', authenticated_at = authenticated_at - interval '1 day'"
     await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
-    await run_sql(pool, "update sessions set created_at = created_at - interval '1 day'")
-    invitations = "/app/organizations/acme/invitations/new"
-    page = await confirm(browser, await browser.submit(invitations, invitations, addresses="new@example.com", role="admin"))
+    await run_sql(pool, old)
+    invitations = "/app/organizations/acme/invitations"
+    admin = {"addresses": "new@example.com", "role": "admin"}
+    page = await confirm(browser, await browser.submit(f"{invitations}/new", f"{invitations}/new", **admin))
+    await run_sql(pool, old)
+    page = await confirm(browser, await browser.send(f"{invitations}/new", **hidden_fields(page)))
     assert await run_sql(pool, "select 1 from invitations") == []
-    assert (await browser.send(invitations, **hidden_fields(page))).status == 200
+    assert (await browser.send(f"{invitations}/new", **hidden_fields(page))).status == 200
     assert await run_sql(pool, "select email, role from invitations") == [("new@example.com", "admin")]
+    await run_sql(pool, old)
+    [(invitation,)] = await run_sql(pool, "select id from invitations")
+    resend = f"{invitations}/{invitation}/resend"
+    page = await confirm(browser, await browser.submit(resend, invitations))
+    assert f'href="{invitations}">Cancel' in page.text
+    assert leads_to(await browser.send(resend, **hidden_fields(page))) == invitations
+    assert await run_sql(pool, "select count(*) from invitations") == [(2,)]
 
 
 async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:
@@ -129,8 +140,10 @@ async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Po
     token = form_token(await browser.open(page))
     clock.advance(TEN_MINUTES)
     refused = await browser.send(page, form_token=token, current_password=PASSWORD, new_password=NEW_PASSWORD)
-    assert (leads_to(refused), await count(pool)) == (f"{PAGE}?next=%2Fapp%2Faccount%2Fpassword", 0)
+    assert (leads_to(refused), await count(pool)) == (f"{PAGE}?next=%2Fapp%2Faccount%2Fpassword&empty=yes", 0)
+    assert "fill in the form again" in (await browser.open(leads_to(refused))).text
     assert leads_to(await confirm(browser, refused)) == page
+    assert "Fill in the form again: passwords and other secrets were not kept." in (await browser.open(page)).text
 
 
 async def test_the_page_marks_the_field_that_is_wrong(browser: SamlBrowser) -> None:
