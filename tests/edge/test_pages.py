@@ -200,7 +200,8 @@ PAGES: dict[str, dict[str, object]] = {
         "providers": {"codehost": "Codehost"},
         "wrong": "code",
         "is_emailed": False,
-        "label": "Create an API key.",
+        "label": "Create an API key",
+        "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },
     "authentication/kept_form.html": {
