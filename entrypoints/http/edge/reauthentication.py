@@ -4,7 +4,7 @@ Source: security A-12, G-2; decision 350.
 """
 
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from quart import Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
@@ -72,5 +72,5 @@ def page_of_form(path: str) -> str:
         except HTTPException:
             path = path.rpartition("/")[0]
         else:
-            return path
+            return quote(path)
     return ACCOUNT_PATH

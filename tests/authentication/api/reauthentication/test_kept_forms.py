@@ -1,10 +1,12 @@
 """Forms of pages that were sent with a sign-in that was too old: what keeps them, what sends them, and what ends them (security G-2)."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from quart_trio import QuartTrio
 
+import core
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.authentication.reauthentication.kept_forms_rules import KEPT_FOR, MAX_KEPT
@@ -108,7 +110,10 @@ async def test_a_session_keeps_a_few_forms_within_the_limit_of_bodies(browser: S
 async def test_the_end_of_the_session_ends_its_forms(browser: SamlBrowser, pool: Pool) -> None:
     leads_to(await browser.submit(NEW_TOKEN, NEW_TOKEN, **FILLED))
     assert await count(pool) == 1
-    await browser.submit("/app/sign-out")
+    token = form_token(await browser.open(NEW_TOKEN))
+    paths = ["/app/sign-out" if number == 5 else NEW_TOKEN for number in range(20)]
+    answers = await run_concurrently(20, lambda number: browser.send(paths[number], form_token=token, name="Late"))
+    assert {answer.status for answer in answers} == {303}
     assert await count(pool) == 0
 
 
@@ -132,6 +137,20 @@ async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, b
     assert f'href="{invitations}">Cancel' in page.text
     assert leads_to(await browser.send(resend, **hidden_fields(page))) == invitations
     assert await run_sql(pool, "select count(*) from invitations") == [(2,)]
+
+
+# The use cases that ask for a younger sign-in than their routes, and where their pages are tested.
+LATE = {
+    "tenancy/inviting.py": "test_a_form_that_only_its_use_case_refuses_is_kept_too",
+    "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
+    "federation/upstream/social.py": "tests/federation/api/social/links/test_link_over_api.py",
+}
+
+
+def test_every_use_case_that_asks_later_than_its_route_has_a_tested_page() -> None:
+    root = Path(core.__file__ or "").parent
+    calls = {str(path.relative_to(root)) for path in root.rglob("*.py") if "require_sign_in(" in path.read_text()}
+    assert calls - {"kernel/principals.py"} == LATE.keys()
 
 
 async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:
