@@ -46,8 +46,9 @@ async def to_reauthentication() -> Response:
 
 async def take_form(form_id: str) -> dict[str, str]:
     """Return the fields of a form that was kept for this path. It can be taken once. Raises: KeptFormEnded."""
-    g.taken_form = dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path))
-    return g.taken_form
+    fields = dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path))
+    g.taken_form = fields
+    return fields
 
 
 async def to_ended_form() -> Response:

@@ -94,7 +94,7 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
         asked = dict(parse_qsl(query))
         is_kept = SECRETS.isdisjoint(request.form or {})
         names, tables = ({"form", "next"}, {"kept_forms"}) if is_kept else ({"next", "empty"}, set())
-        if (answer.status, target, asked.keys(), changed) != (303, CONFIRMATION, names, tables):
+        if (answer.status, target, set(asked), changed) != (303, CONFIRMATION, names, tables):
             wrong.append(f"{route} as {browser}: {answer.status} {answer.headers.get('Location')}, it changed {changed}")
         elif (await call(app, f"GET {asked['next']}", Request(), caller)).status not in (200, 303):
             wrong.append(f"{route} as {browser}: {asked['next']} is not the page of the form")
