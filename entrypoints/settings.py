@@ -321,6 +321,8 @@ class Settings(BaseModel):
             raise ValueError("set both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither")
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with SSO_DATABASE_URL; create a key with: gatehouse keys generate")
+        if self.recent_sign_in_ttl < self.fresh_sign_in_ttl:  # our pages ask for a fresh sign-in, which must be enough
+            raise ValueError("SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
             raise ValueError("set both SSO_BILLING_API_URL and SSO_BILLING_API_KEY, or neither")
         for provider in Provider:

@@ -9,14 +9,14 @@ from core.authentication import browser as browser_sessions
 from core.federation.sign_in import BrowserTarget, ProviderCredentials, sign_in
 from core.federation.upstream import session_links, social
 from core.federation.upstream.social_rules import ProviderConsentDenied, ProviderStateUnknown
-from core.kernel.errors import ProviderFailed, SessionEnded, refuse
+from core.kernel.errors import ProviderFailed, Refusal, SessionEnded, refuse
 
 if TYPE_CHECKING:
     from core.accounts.devices_rules import PresentedDevice
     from core.authentication.login_rules import PreAuthToken
     from core.federation.oauth.authorization_rules import AuthorizationResponse
     from core.federation.sign_in import BrowserSignIn
-    from core.federation.upstream.social_rules import ProviderAnswer
+    from core.federation.upstream.social_rules import ProviderAnswer, ProviderState
     from core.kernel.principals import Caller, Visitor
     from ports import Ports
 
@@ -60,19 +60,39 @@ class SignedInAgain:
     next_path: str
 
 
-CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked | SignedInAgain
+@dataclass(frozen=True, slots=True)
+class NotSignedInAgain:
+    """The user of a session did not sign in again. At `next_path` they can choose another way."""
+
+    refusal: Refusal
+    next_path: str
+
+
+CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked | SignedInAgain | NotSignedInAgain
 
 
 async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client: PresentedDevice, base_url: str) -> CallbackResult:
     """Sign the user in, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the redirect that reports it to the waiting
-    application. Without a waiting application, raise the error.
+    application. Without a waiting application, raise the error, or return it to a user who wanted to
+    sign in again for their session.
 
     Raises: ProviderConsentDenied, ProviderFailed; the errors of `social.consume_state`,
     `social.fetch_identity`, `social.error_response`, `session_links.complete_for_session` and `sign_in.sign_in`.
     """
     pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
+    try:
+        return await _finish(ports, caller, pending, returned, client, base_url)
+    except Refusal as refusal:
+        if not pending.reauthenticates:
+            raise
+        return NotSignedInAgain(refusal, pending.after)
+
+
+async def _finish(
+    ports: Ports, caller: Caller, pending: ProviderState, returned: ProviderReturn, client: PresentedDevice, base_url: str
+) -> CallbackResult:
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
     try:
         identity = await social.fetch_identity(ports, pending, browser, state, base_url, returned.answer)

@@ -68,8 +68,10 @@ def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now
 
     Raises: SignInNotRecent.
     """
-    if age is SignInAge.ANY:
-        return
-    limit = age.limit(policy)
-    if facts is None or not facts.is_complete or not facts.is_younger_than(limit, now):
-        raise SignInNotRecent(limit, second_factor=facts is not None and facts.needs_second_factor)
+    if not is_enough(facts, age, policy, now):
+        raise SignInNotRecent(age.limit(policy), second_factor=facts is not None and facts.needs_second_factor)
+
+
+def is_enough(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> bool:
+    """Return whether the last sign-in of a session is young enough and used all factors. `facts` as in `check_sign_in`."""
+    return age is SignInAge.ANY or (facts is not None and facts.is_complete and facts.is_younger_than(age.limit(policy), now))

@@ -679,8 +679,8 @@ class KeptFormsRead(Protocol):
 class KeptForms(KeptFormsRead, Protocol):
     """Write access to forms that wait for a reauthentication."""
 
-    async def add(self, form: KeptForm, limit: int) -> None:
-        """Keep a form. Of the forms of its session, the newest `limit` stay."""
+    async def add(self, form: KeptForm, limit: int) -> bool:
+        """Keep a form, and return whether its session is still alive. Of the forms of the session, the newest `limit` stay."""
         ...
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:

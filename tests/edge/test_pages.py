@@ -200,7 +200,8 @@ PAGES: dict[str, dict[str, object]] = {
         "providers": {"codehost": "Codehost"},
         "wrong": "code",
         "is_emailed": False,
-        "label": "Create an API key.",
+        "label": "Create an API key",
+        "way_back": "/app/organizations/acme/applications",
         "problem": "It is wrong.",
     },
     "authentication/kept_form.html": {
@@ -208,6 +209,7 @@ PAGES: dict[str, dict[str, object]] = {
         "kept": KeptForm(uuid4(), uuid4(), "/app/account/delete", "Delete your account", {}, datetime.now(UTC), datetime.now(UTC)),
         "form_page": "/app/account/delete",
     },
+    "authentication/not_confirmed.html": {"problem": "It is another account.", "next_path": "/app/reauthenticate?next=%2Fapp"},
     "authentication/kept_form_ended.html": {"problem": "It has expired.", "form_page": "/app/account/delete"},
     "authentication/to_provider.html": {"provider": "Codehost", "address": "/auth/codehost?link=x"},
     "federation/saml_response.html": {

@@ -449,6 +449,12 @@ def test_the_platform_owner_needs_an_email_address_and_a_password(settings_from:
         settings_from(**{name: "ada@example.com"})
 
 
+def test_a_fresh_sign_in_is_recent_too(settings_from: SettingsFrom) -> None:
+    with pytest.raises(SettingsInvalid, match="SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL"):
+        settings_from(RECENT_SIGN_IN_TTL="599")
+    settings_from(RECENT_SIGN_IN_TTL="600")
+
+
 def test_an_external_database_requires_encryption_keys(settings_from: SettingsFrom) -> None:
     with pytest.raises(SettingsInvalid, match="SSO_ENCRYPTION_KEYS is required"):
         settings_from(DATABASE_URL="postgresql://db/gatehouse")

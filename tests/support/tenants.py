@@ -11,6 +11,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.accounts_rules import Account
 from core.kernel.principals import Role
 from ports import Ports
+from tests.fakes.outside import FakeClock
 from tests.support.builders import (
     EMAIL,
     Answer,
@@ -230,11 +231,12 @@ class PreparedTenants:
         return replace(tenant, api=api, ports=ports, pool=pool, people=dict(tenant.people), sessions=dict(tenant.sessions))
 
     async def _take(self, slug: str) -> tuple[Snapshot, Tenant]:
-        # In a database of its own, because other fixtures write to that of the test at the same
-        # time.
+        # With a database and a clock of its own, because other fixtures write to the database of the
+        # test, and move its clock, at the same time.
+        clock = FakeClock(self.tenants.ports.clock.now())
         with Database(self.database.server) as empty:
             pool = Pool(empty.conninfo, size=1)
-            ports = replace(self.tenants.ports, storage=Postgres(pool, make_vault(), self.tenants.ports.clock))
+            ports = replace(self.tenants.ports, clock=clock, storage=Postgres(pool, make_vault(), clock))
             tenant = await Tenants(self.tenants.api, ports, pool).add(slug, cast=self.cast)
             await pool.aclose()
             return empty.snapshot(), tenant

@@ -44,9 +44,15 @@ class KeptForms(SealingRepository):
             now=now,
         )
 
-    async def add(self, form: KeptForm, limit: int) -> None:
+    async def add(self, form: KeptForm, limit: int) -> bool:
         # In a statement of its own: the next one then sees the forms of the requests that this one waited for.
-        await self._run("select 1 from sessions where id = %(session_id)s for no key update", session_id=form.session_id)
+        session = await self._one(
+            lambda row: row[0],
+            "select id from sessions where id = %(session_id)s and ended_at is null for no key update",
+            session_id=form.session_id,
+        )
+        if session is None:
+            return False
         await self._run(
             """
             with older as (
@@ -63,3 +69,4 @@ class KeptForms(SealingRepository):
             expires_at=form.expires_at,
             limit=limit,
         )
+        return True

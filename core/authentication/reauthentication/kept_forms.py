@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.authentication.reauthentication.kept_forms_rules import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
-from core.kernel.errors import refuse
+from core.kernel.errors import SessionEnded, refuse
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ async def keep(ports: Ports, caller: Person, path: str, label: str, fields: Mapp
     """Keep a form of the caller's session, and return its id. Of the session's forms, only the newest MAX_KEPT are kept.
 
     The edge has checked that our own page sent the form.
+
+    Raises: SessionEnded.
     """
     now = ports.clock.now()
     form = KeptForm(new_id(), caller.session_id, path, label, fields, now, now + KEPT_FOR)
     async with ports.storage.transaction(by=caller) as tx:
-        await tx.kept_forms.add(form, MAX_KEPT)
+        if not await tx.kept_forms.add(form, MAX_KEPT):
+            raise SessionEnded
     return form.id
 
 

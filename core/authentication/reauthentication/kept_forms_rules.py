@@ -17,7 +17,7 @@ MAX_KEPT: Final = 5  # in one session
 
 
 class KeptFormEnded(Invalid):
-    """What you entered is no longer kept. Open the page again and send the form once more."""
+    """This form was sent already, or is no longer kept. Open its page to see, and fill it in again if you need to."""
 
 
 @dataclass(frozen=True, slots=True)

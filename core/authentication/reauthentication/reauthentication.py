@@ -63,13 +63,15 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         providers = await _providers(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
     is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
-    has_provider = pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
+    needs_code = account.mfa_enabled_at is not None
+    # It waits for a code, and counts for nothing if the second factor was turned off since.
+    has_provider = needs_code and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     return ReauthenticationOptions(
         needs_first_factor=not (is_recent or has_provider),
         password=account.password_hash is not None,
         email_code=account.email_verified_at is not None,
         providers=providers,
-        needs_second_factor=account.mfa_enabled_at is not None,
+        needs_second_factor=needs_code,
     )
 
 

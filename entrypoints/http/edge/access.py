@@ -214,6 +214,16 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
         if access.limited:
             await take_token(access.limits)
         try:
+            return await respond(*args, **kwargs)
+        except SessionEnded:
+            if access.security != "cookie":
+                raise
+            return to_sign_in()  # the session ended during the request
+        except KeptFormEnded:
+            return await to_ended_form()
+
+    async def respond(*args: Any, **kwargs: Any) -> Any:
+        try:
             redirect = await authenticate(access)
             if redirect is not None:
                 return redirect
@@ -227,16 +237,10 @@ def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
                     async with turns:
                         return await view(*args, **kwargs)
             return await view(*args, **kwargs)
-        except SessionEnded:
-            if access.security != "cookie":
-                raise
-            return to_sign_in()  # the session ended during the request
         except SignInNotRecent:  # of the route, or of a part of it that the view knows
             if access.security != "cookie":
                 raise
             return await to_reauthentication()
-        except KeptFormEnded:
-            return await to_ended_form()
 
     # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
     # also appear on every decorator around this one.

@@ -4,9 +4,9 @@ Source: security A-12, G-2; decision 350.
 """
 
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
-from quart import Response, current_app, request
+from quart import Response, current_app, g, request
 from werkzeug.exceptions import HTTPException
 
 from core.authentication import browser
@@ -15,15 +15,18 @@ from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from entrypoints.http.edge.context import ports, requested_path, signed_in
 from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.queries import path_id
 
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
-PASSWORDS: Final = frozenset({"current_password", "new_password"})  # of users; a form with one is not kept, but filled in again
+# What users type into fields that hide it. A form with a secret is not kept, not even sealed, but filled in again.
+SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
 
 
 async def to_reauthentication() -> Response:
     """Return a redirect to the page that asks users to confirm that it's them, and then leads back here.
 
-    A form that our own page sent is kept for them, without one that has a password of theirs.
+    A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
+    that the view has taken are kept again.
 
     Raises: FormTokenInvalid; the errors of `read_form`.
     """
@@ -31,12 +34,21 @@ async def to_reauthentication() -> Response:
         return _redirect({"next": requested_path()})
     form = await read_form()
     browser.check_form_token(session_cookie() or "", form.get("form_token", ""))
-    if KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
+    if "taken_form" in g:  # a part of what the view does needs a younger sign-in than the route
+        form = g.taken_form
+    elif KEPT_FORM in form:  # it stays as it is: the user waited too long with its button
         return _redirect(_target(form[KEPT_FORM]))
-    if not PASSWORDS.isdisjoint(form):
-        return _redirect({"next": page_of_form(request.path)})
+    if not SECRETS.isdisjoint(form):
+        return _redirect({"next": page_of_form(request.path), "empty": "yes"})
     label, _, _ = (current_app.view_functions[request.endpoint or ""].__doc__ or "").partition("\n")
     return _redirect(_target(str(await kept_forms.keep(ports(), signed_in(), request.path, label.rstrip("."), form))))
+
+
+async def take_form(form_id: str) -> dict[str, str]:
+    """Return the fields of a form that was kept for this path. It can be taken once. Raises: KeptFormEnded."""
+    fields = dict(await kept_forms.take(ports(), signed_in(), path_id(form_id), request.path))
+    g.taken_form = fields
+    return fields
 
 
 async def to_ended_form() -> Response:
@@ -61,5 +73,5 @@ def page_of_form(path: str) -> str:
         except HTTPException:
             path = path.rpartition("/")[0]
         else:
-            return path
+            return quote(path)
     return ACCOUNT_PATH

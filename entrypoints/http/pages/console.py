@@ -18,7 +18,6 @@ from quart import Response, current_app, request
 
 from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
-from core.authentication.reauthentication import kept_forms
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
 from core.kernel.sign_in_age import SignInNotRecent
@@ -28,8 +27,8 @@ from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import acting_member, app_context, page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
-from entrypoints.http.edge.queries import PageQuery, PartQuery, Query, path_id
-from entrypoints.http.edge.reauthentication import KEPT_FORM
+from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
+from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
@@ -219,7 +218,7 @@ async def read_console_form() -> dict[str, str]:
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), _impersonation())
     if KEPT_FORM in form:
-        return dict(await kept_forms.take(ports(), signed_in(), path_id(form[KEPT_FORM]), request.path))
+        return await take_form(form[KEPT_FORM])
     return form
 
 

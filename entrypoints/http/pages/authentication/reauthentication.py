@@ -24,10 +24,9 @@ from core.authentication.reauthentication.reauthentication_rules import (
 )
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
-from core.kernel.principals import Visitor
 from core.kernel.providers import Provider
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
-from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.context import page_response, ports, signed_in
@@ -37,7 +36,7 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page, safe_next
-from entrypoints.http.pages.console import FieldInvalid, wrong_field
+from entrypoints.http.pages.console import FieldInvalid, redirect_with_notice, wrong_field
 
 routes = Blueprint("reauthentication_pages", __name__)
 
@@ -56,30 +55,31 @@ ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent
 
 
 def _target(fields: Any) -> dict[str, str]:
-    """Return what the page comes back to: the path of a page, or the id of a kept form."""
-    return {name: fields[name] for name in ("form", "next") if fields.get(name)}
+    """Return what the page comes back to: the path of a page, which can have a form that was not kept, or the id of a kept form."""
+    return {name: fields[name] for name in ("form", "next", "empty") if fields.get(name)}
 
 
 def _path(target: dict[str, str], **more: str) -> str:
     return f"{REAUTHENTICATION_PATH}?{urlencode({**target, **more})}" if target or more else REAUTHENTICATION_PATH
 
 
-async def _kept_form(user: Visitor, target: dict[str, str]) -> KeptForm | None:
+async def _kept_form(target: dict[str, str]) -> KeptForm | None:
     """Raises: KeptFormEnded."""
-    return await kept_forms.find(ports(), user, path_id(target["form"])) if "form" in target else None
+    return await kept_forms.find(ports(), signed_in(), path_id(target["form"])) if "form" in target else None
 
 
-async def _values(target: dict[str, str], *, is_emailed: bool) -> dict[str, Any]:
+async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: bool) -> dict[str, Any]:
     user = signed_in()
     options = await reauthentication.load_options(ports(), user)
     return {
-        "form_token": browser.form_token(cookies.session_cookie() or ""),
+        "form_token": _form_token(),
         "email": user.email,
         "target": target,
         "options": options,
         "providers": {provider.value: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
-        "label": None,
+        "label": kept and kept.label,
+        "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH,
     }
 
 
@@ -94,30 +94,29 @@ async def _values(target: dict[str, str], *, is_emailed: bool) -> dict[str, Any]
     optional={
         "next": "The path on this server to continue at.",
         "form": "The id of a form that was sent with a sign-in that was too old.",
+        "empty": "Whether a form with a secret was sent at `next`, which was not kept.",
         "emailed": "Whether a code was just emailed.",
     },
 )
 async def show() -> Response:
     """Ask the user to confirm that it's them."""
-    user, target = _visitor(), _target(request.args)
+    user, target = signed_in(), _target(request.args)
+    next_path = safe_next(target.get("next", ACCOUNT_PATH))
     try:
-        kept = await _kept_form(user, target)
+        kept = await _kept_form(target)
     except KeptFormEnded as refusal:
-        return refused_page(refusal, "authentication/kept_form_ended.html", form_page=safe_next(target.get("next", ACCOUNT_PATH)))
-    values = await _values(target, is_emailed="emailed" in request.args)
-    is_fresh = not values["options"].needs_first_factor and user.sign_in is not None and user.sign_in.is_complete
-    if is_fresh and kept is None:
-        return redirect(safe_next(target.get("next", ACCOUNT_PATH)))
-    if is_fresh and kept is not None:
-        values = {"form_token": values["form_token"], "kept": kept, "form_page": page_of_form(kept.path)}
-        return page_response(render("authentication/kept_form.html", form_action="'self'", **values))
-    return page_response(render(TEMPLATE, form_action="'self'", problem=None, wrong=None, **values | {"label": kept and kept.label}))
+        return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
+    if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
+        values = await _values(target, kept, is_emailed="emailed" in request.args)
+        return page_response(render(TEMPLATE, form_action="'self'", problem=None, wrong=None, **values))
+    if kept is None:
+        return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
+    values = {"form_token": _form_token(), "kept": kept, "form_page": page_of_form(kept.path)}
+    return page_response(render("authentication/kept_form.html", form_action="'self'", **values))
 
 
-def _visitor() -> Visitor:
-    user = signed_in()
-    assert isinstance(user, Visitor), "a browser session has a visitor"
-    return user
+def _form_token() -> str:
+    return browser.form_token(cookies.session_cookie() or "")
 
 
 async def _read_own_form() -> dict[str, str]:
@@ -127,7 +126,11 @@ async def _read_own_form() -> dict[str, str]:
 
 
 async def _refused(refusal: Refusal, target: dict[str, str], *, is_emailed: bool) -> Response:
-    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **await _values(target, is_emailed=is_emailed))
+    try:
+        kept = await _kept_form(target)
+    except KeptFormEnded:
+        return redirect(_path(target))
+    return refused_page(refusal, TEMPLATE, wrong=wrong_field(refusal, FIELDS), **await _values(target, kept, is_emailed=is_emailed))
 
 
 def _proof(form: Mapping[str, str]) -> ReauthenticationProof:

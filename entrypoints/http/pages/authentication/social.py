@@ -11,7 +11,7 @@ from werkzeug.routing import BaseConverter
 from core.federation import provider_callback
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.provider_callback import ErrorReported, IdentityLinked, ProviderReturn, SignedInAgain, SignInStep
+from core.federation.provider_callback import ErrorReported, IdentityLinked, NotSignedInAgain, ProviderReturn, SignedInAgain, SignInStep
 from core.federation.upstream import social
 from core.federation.upstream.social_rules import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.kernel.page_paths import IDENTITIES_PATH
@@ -23,7 +23,7 @@ from entrypoints.http.edge.context import app_context, caller, ports, request_re
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, safe_next, sign_in_response, visitor
+from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, refused_page, safe_next, sign_in_response, visitor
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 
 routes = Blueprint("social", __name__)
@@ -120,6 +120,8 @@ async def callback(provider: str) -> Response:
             return sign_in_response(outcome, next_path)
         case SignedInAgain(next_path):
             return redirect(next_path)
+        case NotSignedInAgain(refusal, next_path):
+            return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
         case IdentityLinked():
             response = redirect(IDENTITIES_PATH)
             cookies.set_notice_cookie(response, "account-linked")

@@ -4,14 +4,17 @@ import re
 from urllib.parse import parse_qsl
 
 import pytest
+from lxml import html
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.reauthentication import SECRETS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
+from tests.proof.access.pages.opening import open_all
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
 from tests.proof.access.world import Caller, World
@@ -73,10 +76,6 @@ def test_every_change_on_a_page_is_tried() -> None:
     }
 
 
-# A form with a password of the user is not kept. The way back leads to its page.
-NOT_KEPT = {"POST /app/account/password": f"{CONFIRMATION}?next=%2Fapp%2Faccount%2Fpassword"}
-
-
 @pytest.mark.parametrize("piece", range(4))
 async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
     wrong: list[str] = []
@@ -91,12 +90,15 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
         before = await mark(pool)
         answer = await call(app, route, request, caller)
         changed = {table for table, _ in (await changes_since(pool, before)).got}
-        if without_variant(route) in NOT_KEPT:
-            if (answer.headers.get("Location"), changed) != (NOT_KEPT[without_variant(route)], set()):
-                wrong.append(f"{route} as {browser}: {answer.headers.get('Location')}, it changed {changed}")
-        elif answer.status != 303 or not answer.headers["Location"].startswith(f"{CONFIRMATION}?form=") or changed != {"kept_forms"}:
+        target, _, query = answer.headers.get("Location", "").partition("?")
+        asked = dict(parse_qsl(query))
+        is_kept = SECRETS.isdisjoint(request.form or {})
+        names, tables = ({"form", "next"}, {"kept_forms"}) if is_kept else ({"next", "empty"}, set())
+        if (answer.status, target, set(asked), changed) != (303, CONFIRMATION, names, tables):
             wrong.append(f"{route} as {browser}: {answer.status} {answer.headers.get('Location')}, it changed {changed}")
-        else:
+        elif (await call(app, f"GET {asked['next']}", Request(), caller)).status not in (200, 303):
+            wrong.append(f"{route} as {browser}: {asked['next']} is not the page of the form")
+        elif is_kept:
             page = await confirm(app, caller, answer)
             fields = hidden_fields(page)
             action = page.text.partition('<form method="post" action="')[2].partition('"')[0]
@@ -106,6 +108,20 @@ async def test_a_form_is_kept_and_sent_again_after_the_confirmation(piece: int, 
         await undo(pool)
     assert not wrong, "\n".join(wrong)
     assert await state(pool) == world.state
+
+
+async def test_the_fields_that_hide_what_is_typed_are_the_secrets_that_are_not_kept(app: QuartTrio, pool: Pool, world: World) -> None:
+    adapter, names = app.url_map.bind("localhost"), {id(view): route for route, view in routes(app)}
+    asks = {without_variant(route) for route, _ in CHANGES}
+    hidden, others = set(), set()
+    async for page in open_all(app, pool, world):
+        for form in html.document_fromstring(page.answer.text).xpath("//form[@method='post']"):
+            endpoint, _ = adapter.match(form.get("action").partition("?")[0], method="POST")
+            if names[id(app.view_functions[endpoint])] in asks:
+                hidden |= set(form.xpath(".//input[@type='password']/@name"))
+                others |= set(form.xpath(".//*[@name][not(@type='password')]/@name"))
+    assert hidden == SECRETS
+    assert others & SECRETS == set()
 
 
 NEW_KEY = "/app/organizations/aurora/service-accounts/new"

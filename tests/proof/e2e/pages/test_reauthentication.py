@@ -10,9 +10,12 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from core.kernel.providers import Provider
+from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.documented import DOCS, files
+from tests.proof.e2e.test_account import STEP, code_of, enrol
 from tests.proof.e2e.test_oauth_clients import ADA, PASSWORD
 
 pytestmark = pytest.mark.slow
@@ -25,6 +28,12 @@ class Quiet(SimpleHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         pass
+
+
+@pytest.fixture
+def websuite() -> Iterator[FakeProvider]:
+    with FakeProvider(Provider.WEBSUITE) as running:
+        yield running
 
 
 @pytest.fixture
@@ -77,11 +86,54 @@ def test_our_pages_ask_and_come_back_with_the_form(service: Start, own_database:
     browser.press("Confirm")
     assert browser.heading == "Thanks, it's you"
     check_rules(browser, "kept-form")
+    kept = browser.address
     browser.press("Continue: Create a personal access token")
     assert "gatehouse_pat_" in browser.source
+    browser.open(kept)  # as the Back button does
+    assert browser.heading == "Form no longer available"
+    check_rules(browser, "kept-form-ended")
+    browser.follow("Open the page of the form")
+    assert browser.heading == "Create personal access token"
     browser.open(f"{running.address}/app/account/personal-tokens")
     assert "Nightly export" in browser.text
-    assert all("401" in complaint for complaint in browser.complaints())
+    assert all("401" in complaint or "400" in complaint for complaint in browser.complaints())
+
+
+def test_an_account_without_a_password_confirms_at_its_provider_and_with_its_code(
+    service: Start, own_database: dict[str, str], browser: Browser, websuite: FakeProvider
+) -> None:
+    running = service(**websuite.variables(), **own_database).start()
+    browser.open(f"{running.address}/app/sign-in?next=/app/account")
+    browser.follow("Continue with Websuite")
+    secret, _ = enrol(browser, running)
+    browser.open(f"{running.address}/app/account/password")
+    browser.fill("New password", PASSWORD)
+    make_old(own_database)
+    browser.press("Save password")
+    assert "After this, fill in the form again" in browser.text
+    assert browser.find("input[type=password]") == []
+    check_rules(browser, "reauthenticate-at-provider")
+    browser.press("Email me a code")
+    check_rules(browser, "reauthenticate-emailed")
+    browser.press("Continue with Websuite")
+    browser.wait_until(lambda: browser.find("#code"))
+    check_rules(browser, "reauthenticate-code")
+    browser.fill("Code from your authenticator app", "000000")
+    browser.press("Confirm")
+    assert "code is wrong" in browser.text
+    check_rules(browser, "reauthenticate-wrong-code")
+    browser.fill("Code from your authenticator app", code_of(secret, later=STEP))
+    browser.press("Confirm")
+    assert (browser.heading, "Fill in the form again" in browser.text) == ("Set a password", True)
+    check_rules(browser, "form-not-kept")
+    make_old(own_database)
+    websuite.refuses = "access_denied"
+    browser.open(f"{running.address}/app/account/password")
+    browser.press("Continue with Websuite")
+    browser.wait_until(lambda: browser.heading == "We couldn't confirm that it's you")
+    check_rules(browser, "not-confirmed")
+    browser.follow("Try again")
+    assert browser.heading == "Confirm that it's you"
 
 
 def test_a_frontend_asks_and_repeats_the_request(

@@ -1,0 +1,96 @@
+"""The page of reauthentication with an identity provider: there and back, with the second factor after it (security A-12)."""
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+
+from core.accounts.accounts_rules import Account
+from core.kernel.providers import Provider
+from ports import Ports
+from tests.fakes.outside import FakeClock
+from tests.fakes.provider import Person
+from tests.federation.provider_sign_in import ProviderSignIn
+from tests.support.browser import ACCOUNT, hidden_fields, leads_to
+from tests.support.builders import BASE_URL, Answer, run_sql
+from tests.support.mfa import add_mfa, use_in_sessions
+
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)]
+
+PAGE = "/app/reauthenticate"
+PASSWORD_PAGE = f"{ACCOUNT}/password"
+NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
+
+
+@pytest.fixture
+async def provider_only(provider_sign_in: ProviderSignIn, clock: FakeClock) -> ProviderSignIn:
+    """A browser with an old session of an account that has nothing but its linked identity."""
+    await provider_sign_in.sign_in()
+    await run_sql(provider_sign_in.pool, "update users set email_verified_at = null")
+    clock.advance(timedelta(hours=2))
+    return provider_sign_in
+
+
+@pytest.fixture
+async def account(provider_only: ProviderSignIn, ports: Ports) -> Account:
+    user_id = await provider_only.user_id()
+    assert user_id is not None
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(user_id)
+    assert account is not None
+    return account
+
+
+async def go_to_provider(sign_in: ProviderSignIn, asking: Answer) -> Answer:
+    """Press the button of the provider, sign in there, and return the response of the callback."""
+    [action] = re.findall(rf'action="({PAGE}/[a-z]+)"', asking.text.replace(f"{PAGE}/email", ""))
+    page = await sign_in.browser.send(action, **hidden_fields(asking))
+    path = unescape(re.search(r'href="(/auth/[^"]+)"', page.text)[1])  # type: ignore[index]
+    url = sign_in.provider.visit((await sign_in.browser.open(path)).headers["Location"])
+    return await sign_in.browser.open(url.removeprefix(BASE_URL))
+
+
+async def test_an_account_without_another_way_comes_back_to_its_page(provider_only: ProviderSignIn) -> None:
+    browser = provider_only.browser
+    asking = await browser.open(leads_to(await browser.open(PASSWORD_PAGE)))
+    assert (asking.text.count('type="password"'), "Email me a code" in asking.text) == (0, False)
+    back = leads_to(await go_to_provider(provider_only, asking))
+    assert leads_to(await browser.open(back)) == PASSWORD_PAGE
+    assert (await browser.open(PASSWORD_PAGE)).status == 200
+
+
+async def test_the_second_factor_is_asked_for_after_the_provider(provider_only: ProviderSignIn, account: Account, ports: Ports) -> None:
+    browser = provider_only.browser
+    app = await add_mfa(ports, account)
+    await use_in_sessions(provider_only.pool, account)
+    asking = await browser.open(leads_to(await browser.submit(NEW_TOKEN, NEW_TOKEN, name="Nightly", expires_in_days="30")))
+    code = await browser.open(leads_to(await go_to_provider(provider_only, asking)))
+    assert ('id="code"' in code.text, "Continue with" in code.text, "create a personal access token" in code.text) == (True, False, True)
+    wrong = await browser.send(PAGE, **hidden_fields(code), code=app.wrong())
+    assert (wrong.status, "create a personal access token" in wrong.text) == (401, True)
+    kept = await browser.open(leads_to(await browser.send(PAGE, **hidden_fields(wrong), code=app.code())))
+    assert "Continue: Create a personal access token</button>" in kept.text
+
+
+async def test_a_second_factor_that_was_turned_off_is_not_waited_for(provider_only: ProviderSignIn, account: Account, ports: Ports) -> None:
+    await add_mfa(ports, account)
+    browser = provider_only.browser
+    asking = await browser.open(f"{PAGE}?next={PASSWORD_PAGE}")
+    back = leads_to(await go_to_provider(provider_only, asking))
+    await run_sql(provider_only.pool, "update users set mfa_enabled_at = null")
+    assert "Continue with" in (await browser.open(back)).text
+
+
+async def test_another_identity_and_a_refusal_lead_back_to_the_ways(provider_only: ProviderSignIn) -> None:
+    browser, before = provider_only.browser, await provider_only.identities()
+    target = leads_to(await browser.open(PASSWORD_PAGE))
+    asking = await browser.open(target)
+    provider_only.provider.person = Person("4712", "thief@example.com")
+    other = await go_to_provider(provider_only, asking)
+    provider_only.provider.refuses = "access_denied"
+    refused = await go_to_provider(provider_only, asking)
+    assert [answer.status for answer in (other, refused)] == [401, 400]
+    assert all(f'href="{target}">Try again' in answer.text for answer in (other, refused))
+    assert leads_to(await browser.open(PASSWORD_PAGE)) == target, "nothing changed"
+    assert await provider_only.identities() == before
