@@ -62,8 +62,8 @@ from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
 from entrypoints.http.edge.context import AppContext, app_context, bind_context
-from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
-from entrypoints.http.edge.directory_log import DirectoryLog
+from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
+from entrypoints.http.edge.directory.log import DirectoryLog
 from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entrypoints.http.edge.directory_limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
+from entrypoints.http.edge.directory.limits import MAX_IN_TOTAL, MAX_PER_ORGANIZATION, DirectoryTurns, LargeBodies, TooManyLargeBodies
 
 ORGANIZATIONS = [UUID(int=number) for number in range(2 * MAX_IN_TOTAL)]
 

@@ -21,7 +21,7 @@ from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
 from core.provisioning.request_log_rules import attributes_of_body
 from entrypoints.http.edge.context import directory_call
-from entrypoints.http.edge.directory_log import DirectoryCall
+from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_BODY, MAX_SCIM_GROUP_BODY

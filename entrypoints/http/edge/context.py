@@ -24,8 +24,8 @@ from core.kernel.principals import (
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
-    from entrypoints.http.edge.directory_limits import DirectoryTurns, LargeBodies
-    from entrypoints.http.edge.directory_log import DirectoryCall, DirectoryLog
+    from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
+    from entrypoints.http.edge.directory.log import DirectoryCall, DirectoryLog
     from entrypoints.http.edge.limits import RateLimits
     from entrypoints.http.edge.middleware import RequestRecord
     from entrypoints.http.pages import Page

@@ -138,9 +138,10 @@ ENDS: dict[str, Any] = {
     "the directory blocks the user": "insert into directory_blocks (org_id, user_id, since) "
     "select r.org_id, s.user_id, now() from api_resources r, sessions s where r.id = %s and s.service_id is not null limit 1",
     "the domain is lost": "update domains set verified_at = null where org_id = (select org_id from api_resources where id = %s)",
-    "another organization has verified the host": "with x as (insert into organizations select (o).* from (select "
-    "jsonb_populate_record(o, jsonb_build_object('id', gen_random_uuid(), 'slug', 'else')) as o from organizations o limit 1) n "
-    "returning id) insert into domains (org_id, domain, challenge, verified_at, created_at) "
+    "another organization has verified the host": "with x as (insert into organizations "
+    "(id, slug, name, status, device_trust_days, created_at, updated_at) select gen_random_uuid(), 'else', 'Else', status, "
+    "device_trust_days, created_at, updated_at from organizations limit 1 returning id) "
+    "insert into domains (org_id, domain, challenge, verified_at, created_at) "
     "select x.id, 'api.example.com', 'c', now(), now() from x where %s is not null",
 }
 
