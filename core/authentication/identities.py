@@ -64,22 +64,34 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
     provider = parse_provider(provider_name)
     if provider not in oauth_credentials.platform_providers(ports):
         raise ProviderUnknown
-    now, secret = ports.clock.now(), new_secret()
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
         if provider in {identity.provider for identity in await tx.identities.list_of_user(caller.user_id, _context_of(caller))}:
             raise AlreadyLinked
-        ticket = ProviderTicket(
-            token_hash=digest(secret),
-            user_id=caller.user_id,
-            session_id=caller.session_id,
-            browser_session_id=await tx.sessions.browser_of(caller.session_id, caller.user_id),
-            provider=provider,
-            created_at=now,
-            expires_at=now + ports.policy.fresh_sign_in_ttl,
-        )
-        if not await tx.identities.add_ticket(ticket):
-            raise SessionEnded
+        return await add_ticket(ports, tx, caller, provider, now)
+
+
+async def add_ticket(ports: Ports, tx: Transaction, caller: Person, provider: Provider, now: datetime, *, after: str | None = None) -> str:
+    """Store a ticket of the caller's session and browser for this identity provider, and return its secret.
+
+    Without `after`, it links the account there. With it, the user signs in again, and continues at this path.
+
+    Raises: SessionEnded.
+    """
+    secret = new_secret()
+    ticket = ProviderTicket(
+        token_hash=digest(secret),
+        user_id=caller.user_id,
+        session_id=caller.session_id,
+        browser_session_id=await tx.sessions.browser_of(caller.session_id, caller.user_id),
+        provider=provider,
+        after=after,
+        created_at=now,
+        expires_at=now + ports.policy.fresh_sign_in_ttl,
+    )
+    if not await tx.identities.add_ticket(ticket):
+        raise SessionEnded
     return secret
 
 

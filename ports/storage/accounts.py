@@ -533,7 +533,7 @@ class AttemptLimits(AttemptReset, Protocol):
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
 
-        If the account knows a device by these values, which is not revoked and whose trust has not
+        If the account has a device with these values, it is not revoked, and its trust has not
         expired, the attempt is counted for that device instead.
         """
         ...

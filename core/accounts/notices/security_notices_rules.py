@@ -44,7 +44,7 @@ class SecurityNotice:
 
 @dataclass(frozen=True, slots=True)
 class UndoableChanges:
-    """What an undo link can undo: its own change, and the other recent ones that the same person was told of."""
+    """The changes that an undo link can undo: its own, and the recent ones of the same session or emailed to the same address."""
 
     notice: SecurityNotice  # of the link
     starts: tuple[SecurityNotice, ...]  # the changes to start from, the oldest first
@@ -52,7 +52,7 @@ class UndoableChanges:
 
 @dataclass(frozen=True, slots=True)
 class UndoneChanges:
-    """The result of an undo: the address of the account, and what was undone, the oldest first."""
+    """The result of an undo: the address of the account, and the changes that were undone, oldest first."""
 
     email: Email
     is_reopened: bool  # the account was to be deleted

@@ -17,7 +17,7 @@ MAX_KEPT: Final = 5  # in one session
 
 
 class KeptFormEnded(Invalid):
-    """This form was sent already, or is no longer kept. Open its page to see, and fill it in again if you need to."""
+    """This form was already sent, or has expired. Open its page to check the result, and fill it in again if necessary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from core.accounts.mfa_rules import CodeWrong
 from core.accounts.own_account import lock_own_account
 from core.authentication import email_sign_in_rules, events, login
 from core.authentication.email_sign_in_rules import EMAIL
-from core.authentication.identities_rules import ProviderTicket
+from core.authentication.identities import add_ticket
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import PASSWORD
 from core.authentication.oauth_credentials import platform_providers
@@ -40,7 +40,7 @@ from core.authentication.reauthentication.reauthentication_rules import (
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import AccountGone
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
-from core.kernel.values import digest, new_secret
+from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -109,24 +109,12 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
 
     Raises: ProviderUnknown, ProviderNotLinked, AccountGone, SessionEnded.
     """
-    provider, now, secret = parse_provider(provider_name), ports.clock.now(), new_secret()
+    provider, now = parse_provider(provider_name), ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
         if provider not in await _providers(ports, tx, caller, account):
             raise ProviderNotLinked
-        ticket = ProviderTicket(
-            token_hash=digest(secret),
-            user_id=account.id,
-            session_id=caller.session_id,
-            browser_session_id=await tx.sessions.browser_of(caller.session_id, account.id),
-            provider=provider,
-            after=after,
-            created_at=now,
-            expires_at=now + ports.policy.fresh_sign_in_ttl,
-        )
-        if not await tx.identities.add_ticket(ticket):
-            raise SessionEnded
-    return secret
+        return await add_ticket(ports, tx, caller, provider, now, after=after)
 
 
 async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, sign_in: Reauthentication, provider: Provider) -> None:

@@ -39,27 +39,17 @@ async def complete_for_session(
     if visitor is None or visitor.session_id != pending.browser_session_id:
         raise LinkOfAnotherBrowser
     person = Person(user_id=visitor.user_id, email=visitor.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
-    await (_reauthenticate if pending.reauthenticates else _link)(ports, person, pending, identity)
-
-
-async def _reauthenticate(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=person) as tx:
         await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
         account = await lock_own_account(tx, person, now)
         match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
-        if match is None or match.user_id != account.id:
-            raise OtherIdentity
-        sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
-        await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
-
-
-async def _link(ports: Ports, person: Person, pending: ProviderState, identity: FederatedIdentity) -> None:
-    now = ports.clock.now()
-    async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
-        account = await lock_own_account(tx, person, now)
-        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
+        if pending.reauthenticates:
+            if match is None or match.user_id != account.id:
+                raise OtherIdentity
+            sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
+            await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
+            return
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
         if not await tx.identities.add(pending.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):

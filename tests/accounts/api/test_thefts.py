@@ -1,4 +1,4 @@
-"""Thieves who know the password do what they can, in any order. One link in an email gives the account back (security A-13)."""
+"""A thief who knows the password makes random changes. One link in an email gives the account back (security A-13)."""
 
 import random
 import re

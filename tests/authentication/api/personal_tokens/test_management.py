@@ -171,7 +171,7 @@ async def test_the_page_leads_through_a_confirmation_and_comes_back_with_the_for
     created = await browser.send(page, **hidden_fields(kept))
     assert (created.status, "Nightly export" in created.text) == (200, True)
     again = await browser.open(leads_to(await browser.send(page, **hidden_fields(kept))))
-    assert (again.status, "no longer kept" in again.text) == (400, True)
+    assert (again.status, "was already sent, or has expired" in again.text) == (400, True)
 
 
 async def test_with_a_second_factor_the_sign_in_must_have_used_it(api: Api, ports: Ports, clock: FakeClock, user: Account) -> None:

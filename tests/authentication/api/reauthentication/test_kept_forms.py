@@ -25,7 +25,7 @@ TEN_MINUTES = timedelta(minutes=10, seconds=1)
 
 @pytest.fixture
 async def browser(browser: SamlBrowser, clock: FakeClock, user: Account) -> SamlBrowser:
-    """A browser with a session whose sign-in is no longer fresh."""
+    """A browser with a session that needs a reauthentication."""
     await browser.sign_in()
     clock.advance(TEN_MINUTES)
     return browser
@@ -79,7 +79,7 @@ async def test_another_session_of_the_same_user_cannot_send_a_form(app: QuartTri
     await other.sign_in()
     kept = hidden_fields(page)["kept_form"]
     assert (await other.open(f"{PAGE}?form={kept}")).status == 400
-    assert "no longer kept" in (await other.open(leads_to(await other.submit(NEW_TOKEN, kept_form=kept)))).text
+    assert "was already sent, or has expired" in (await other.open(leads_to(await other.submit(NEW_TOKEN, kept_form=kept)))).text
     assert (await tokens(pool), await count(pool)) == ([], 1)
 
 

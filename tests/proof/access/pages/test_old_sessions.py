@@ -128,10 +128,10 @@ NEW_KEY = "/app/organizations/aurora/service-accounts/new"
 
 
 async def is_ended(app: QuartTrio, caller: Caller, answer: Answer) -> bool:
-    """Return whether the answer leads to the page that says that the form is no longer kept."""
+    """Return whether the answer leads to the page that says that the form was already sent or has expired."""
     query = dict(parse_qsl(answer.headers["Location"].partition("?")[2]))
     page = await call(app, f"GET {CONFIRMATION}", Request(query=query), caller)
-    return page.status == 400 and "no longer kept" in page.text
+    return page.status == 400 and "was already sent, or has expired" in page.text
 
 
 async def test_only_our_own_form_is_kept_and_only_its_session_takes_it_once(app: QuartTrio, pool: Pool, world: World) -> None:
@@ -169,7 +169,7 @@ async def test_kept_forms_are_few_sealed_and_expire(app: QuartTrio, pool: Pool, 
     await run_sql(pool, "update kept_forms set expires_at = created_at")
     query = dict(parse_qsl(answers[-1].headers["Location"].partition("?")[2]))
     page = await call(app, f"GET {CONFIRMATION}", Request(query=query), caller)
-    assert (page.status, "no longer kept" in page.text) == (400, True)
+    assert (page.status, "was already sent, or has expired" in page.text) == (400, True)
     await undo(pool)
 
 

@@ -1,4 +1,4 @@
-"""A session that is no longer young, in a real browser: our pages ask and come back, and so does a frontend of its own (security A-12)."""
+"""Reauthentication of an old session in a real browser, on our pages and from a frontend on another origin (security A-12)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -90,7 +90,7 @@ def test_our_pages_ask_and_come_back_with_the_form(service: Start, own_database:
     browser.press("Continue: Create a personal access token")
     assert "gatehouse_pat_" in browser.source
     browser.open(kept)  # as the Back button does
-    assert browser.heading == "Form no longer available"
+    assert browser.heading == "Form expired or already sent"
     check_rules(browser, "kept-form-ended")
     browser.follow("Open the page of the form")
     assert browser.heading == "Create personal access token"
