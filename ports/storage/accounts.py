@@ -499,8 +499,8 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
         """Store the hash of the token in the email."""
         ...
 
-    async def use_up(self, user_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark the notices of the account since then as undone."""
+    async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
+        """Mark this notice of the account, and all since then, as undone."""
         ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
@@ -533,8 +533,8 @@ class AttemptLimits(AttemptReset, Protocol):
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
 
-        If the account has a device with these values, it is not revoked, and its trust has not
-        expired, the attempt is counted for that device instead.
+        If the account has a device with one of these values that is not revoked, the attempt is counted
+        for that device instead. A trust token that has expired does not count.
         """
         ...
 

@@ -443,6 +443,11 @@ def mail_server(org: UUID, **changes: Any) -> MailServer:
     return replace(server, username=server.username or (None if server.password is None else "acme"))
 
 
+async def mark_created_by(pool: Pool, org: UUID, *user_ids: UUID) -> None:
+    """Let these users have signed up for the organization, so that its owner may erase their accounts at once."""
+    await run_sql(pool, "update users set origin = 'sign_up', origin_org_id = %s where id = any(%s)", org, list(user_ids))
+
+
 async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:
     """Add a membership."""
     insert = """
