@@ -40,7 +40,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     things. Ends: identities that were linked, a second factor that was enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. A second factor that was switched off works
-    again, without backup codes. An account that its user deleted opens again, unless the platform or a
+    again, without backup codes. An account that was deleted opens again, unless the platform or a
     directory has closed it, too.
 
     Raises: UndoLinkInvalid; EmailNotFree.
@@ -49,6 +49,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     async with ports.storage.transaction(by=caller) as tx:
         notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
+        # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
         since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
             UndoLinkInvalid

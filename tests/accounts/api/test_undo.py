@@ -462,7 +462,7 @@ async def test_a_link_works_once_even_if_the_undo_starts_later(
 async def test_a_reset_keeps_an_old_second_factor_and_the_users_choice(
     app: QuartTrio, api: Api, ports: Ports, pool: Pool, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """With the mailbox alone nobody gets past the second factor, and a refused password changes no checkbox."""
+    """The mailbox is not enough to remove a second factor. A refused password keeps the checkboxes as they were sent."""
     await turn_on_second_factor(api, token, clock)
     await add_identity(pool, user.id, linked_at=clock.now())
     clock.advance(timedelta(days=30))
