@@ -526,20 +526,20 @@ async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role
 
 
 async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Return the results of `count` tasks that begin at the same moment."""
-    results: list[T] = []
+    """Return the results of `count` tasks that begin at the same moment, in the order of their numbers."""
+    results: dict[int, T] = {}
     start = trio.Event()
 
     async def one(number: int) -> None:
         await start.wait()
-        results.append(await act(number))
+        results[number] = await act(number)
 
     async with trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(one, number)
         await trio.testing.wait_all_tasks_blocked()
         start.set()
-    return results
+    return [results[number] for number in range(count)]
 
 
 async def run_during(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:
