@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
@@ -32,6 +32,11 @@ class Role(StrEnum):
     OWNER = "owner"
     ADMIN = "admin"
     MEMBER = "member"
+
+    def is_above(self, other: Self) -> bool:
+        """Return whether this role is more powerful than the other (security R-1)."""
+        roles = list(Role)
+        return roles.index(self) < roles.index(other)
 
 
 # Every endpoint of an organization or the platform requires exactly one (decision 189).

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.accounts import platform
+from core.accounts.notices import ended_secrets
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, Member, Role
 from core.kernel.values import KEEP, Keep, new_id
@@ -127,7 +128,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     """Change a service account. The change counts from its next request on.
 
     A lower role takes away the granted capabilities that it does not have, and what the account gave
-    above member. So does the loss of a capability to give roles.
+    above member. So does the loss of a capability to give roles. A higher role ends the credentials that
+    users with a lower role made, because they know them.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
     CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for`, `_require_right_to_name` and
@@ -166,6 +168,8 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             tx.record(events.service_account_updated(old, new))
             if new.org_id is not None and loses_promotion(old, new):
                 await members.void_promotions(tx, new.org_id, account_id, now)
+            if new.org_id is not None and old.role is not None and new.role is not None and new.role.is_above(old.role):
+                await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, new.role, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 
 

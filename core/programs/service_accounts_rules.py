@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 
-# From the least to the most powerful (security R-1).
-_RANKS: Final = {Role.MEMBER: 0, Role.ADMIN: 1, Role.OWNER: 2}
-
 _PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with the role owner
 
 
@@ -159,7 +156,7 @@ def may_manage(manager: Role, role: Role | None) -> bool:
 
     `role` is None on the platform, where platform owners count as owners.
     """
-    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or _RANKS[role] <= _RANKS[manager])
+    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or not role.is_above(manager))
 
 
 def possible_scopes(*, of_platform: bool) -> list[ApiScope]:

@@ -280,14 +280,15 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
 async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
     """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
 
-    The credentials of programs that they made end, if they may no longer manage programs (security J-12).
+    The credentials that they made end, of all programs that they may no longer manage (security J-12).
 
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """
     for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
         tx.record(events.invitation_revoked(invitation))
-    if role is None or not has_capability(role, Capability.SERVICE_ACCOUNTS_MANAGE):
-        await ended_secrets.end_credentials_in(tx, org_id, user_id, now)
+    manages = role is not None and has_capability(role, Capability.SERVICE_ACCOUNTS_MANAGE)
+    roles_above = frozenset(each for each in Role if each.is_above(role)) if role is not None and manages else None
+    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=roles_above)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
 

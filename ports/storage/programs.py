@@ -1,6 +1,6 @@
 """Storage of API resources, service accounts, and the credentials of programs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -177,11 +177,18 @@ class Credentials(CredentialsRead, Protocol):
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None: ...
 
-    async def end_created_by(self, user_id: UUID, org_id: UUID | None, *, everywhere: bool) -> list[EndedCredential]:
+    async def end_created_by(
+        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
+    ) -> list[EndedCredential]:
         """Remove the credentials that a user made, for programs of this organization, or of the platform if it is None, and return them.
 
-        `everywhere` removes those of all organizations and of the platform. The user's rights are locked, and have changed.
+        `everywhere` removes those of all organizations and of the platform, and `of_roles` only those of
+        service accounts with these roles. The user's rights are locked, and have changed.
         """
+        ...
+
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
+        """Remove the credentials of a locked service account whose makers are no members with one of these roles, and return them."""
         ...
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:

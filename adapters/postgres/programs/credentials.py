@@ -1,5 +1,6 @@
 """Credentials of service accounts and API resources."""
 
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.notices.ended_secrets_rules import EndedCredential
+from core.kernel.principals import Role
 from core.kernel.values import Email
 from core.programs.credentials_rules import Credential, CredentialKind, PipelineTrust
 
@@ -15,6 +17,19 @@ COLUMNS: Final = (
     "c.id, c.client_id, c.org_id, c.kind, c.name, c.hint, c.public_key, c.issuer, c.audience, c.subject, c.expires_at, c.created_by, "
     "c.created_at, c.last_used_at"
 )
+# The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account of the
+# user who made the credential has stopped, so the owner of the organization hears of it. In the order of `to_ended_credential`.
+SELECT_ENDED: Final = """
+    select e.id, e.client_id, e.org_id, a.id is not null, e.name, e.kind, e.hint, coalesce(a.name, r.name), o.name, o.slug, u.email
+    from ended e
+    left join service_accounts a on a.id = e.client_id
+    left join api_resources r on r.id = e.client_id
+    left join organizations o on o.id = e.org_id
+    left join memberships w on w.org_id = e.org_id and w.role = 'owner'
+    left join users u on u.id = case when a.owner_id <> e.created_by then a.owner_id else w.user_id end
+        and u.id <> e.created_by and u.deactivated_at is null and u.anonymized_at is null and u.email_verified_at is not null
+    where coalesce(a.name, r.name) is not null
+    order by e.created_at, e.id"""
 OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %(client_id)s"
 
 
@@ -96,28 +111,36 @@ class Credentials(Repository):
             last_used_at=credential.last_used_at,
         )
 
-    async def end_created_by(self, user_id: UUID, org_id: UUID | None, *, everywhere: bool) -> list[EndedCredential]:
-        # The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account
-        # of this user has stopped, so the owner of the organization hears of it.
+    async def end_created_by(
+        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
+    ) -> list[EndedCredential]:
         return await self._all(
             to_ended_credential,
-            """
+            f"""
             with ended as (
                 delete from credentials c
-                where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s) returning c.*)
-            select e.id, e.client_id, e.org_id, a.id is not null, e.name, e.kind, e.hint, coalesce(a.name, r.name), o.name, o.slug, u.email
-            from ended e
-            left join service_accounts a on a.id = e.client_id
-            left join api_resources r on r.id = e.client_id
-            left join organizations o on o.id = e.org_id
-            left join memberships w on w.org_id = e.org_id and w.role = 'owner'
-            left join users u on u.id = case when a.owner_id <> %(user_id)s then a.owner_id else w.user_id end
-                and u.id <> %(user_id)s and u.deactivated_at is null and u.anonymized_at is null and u.email_verified_at is not null
-            where coalesce(a.name, r.name) is not null
-            order by e.created_at, e.id""",
+                where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s)
+                  and (%(of_roles)s::text[] is null or exists (
+                      select from service_accounts a where a.id = c.client_id and a.org_id = c.org_id and a.role = any(%(of_roles)s)))
+                returning c.*) {SELECT_ENDED}""",
             user_id=user_id,
             org_id=org_id,
             everywhere=everywhere,
+            of_roles=None if of_roles is None else list(of_roles),
+        )
+
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
+        return await self._all(
+            to_ended_credential,
+            f"""
+            with ended as (
+                delete from credentials c
+                where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
+                    select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and m.role = any(%(makers)s))
+                returning c.*) {SELECT_ENDED}""",
+            org_id=org_id,
+            account_id=account_id,
+            makers=list(makers),
         )
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:

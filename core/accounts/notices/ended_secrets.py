@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from core.accounts import events
 from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
+from core.kernel.principals import Role
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,9 +21,18 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
-    """End the credentials of an organization's programs that a user made. The caller has changed the user's role."""
-    await _report(tx, await tx.credentials.end_created_by(user_id, org_id, everywhere=False), now)
+async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: frozenset[Role] | None) -> None:
+    """End the credentials that a user made, of an organization's service accounts with these roles, or of all its programs if None.
+
+    The caller has changed the user's role.
+    """
+    await _report(tx, await tx.credentials.end_created_by(user_id, org_id, everywhere=False, of_roles=of_roles), now)
+
+
+async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: Role, now: datetime) -> None:
+    """End the credentials of a service account that users with a role below `role` made. The caller has given the account this role."""
+    makers = frozenset(each for each in Role if not role.is_above(each))
+    await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, makers), now)
 
 
 async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datetime) -> None:

@@ -87,6 +87,47 @@ async def test_a_secret_of_an_owner_remains_when_another_becomes_the_owner(acme:
     assert (await robot.call("GET", "/members")).status == 200
 
 
+async def test_a_secret_for_an_account_above_the_former_owner_ends_at_the_transfer(
+    acme: Tenant, ports: Ports, sent: FakeMailTransport
+) -> None:
+    account = await create(acme, role="owner", granted_capabilities=["roles.manage", "members.manage"])
+    robot = await with_new_secret(acme, account)
+    await deliver(ports)
+    sent.emails.clear()
+    assert (await acme.transfer("owner", "admin")).status == 200
+    assert await credentials(acme) == []
+    await deliver(ports)
+    assert [mail.to for mail in sent.emails if mail.subject.startswith("The credential Main of Robot has ended")] == [
+        acme.people["admin"].email
+    ]
+    takeover = await acme.api.patch(account, {"owner_id": acme.id("admin")}, token=acme.token("admin"))
+    assert takeover.status == 200, takeover.text
+    assert (await robot.call("GET", "/members")).status == 401
+
+
+async def test_a_higher_role_ends_the_secrets_of_those_below_it(acme: Tenant, ports: Ports, sent: FakeMailTransport) -> None:
+    account = await create(acme, role="admin")
+    of_owner, of_admin = await with_new_secret(acme, account), await with_new_secret(acme, account, "admin")
+    raised = await acme.api.patch(account, {"role": "owner", "granted_capabilities": GRANTS}, token=acme.token("owner"))
+    assert raised.status == 200, raised.text
+    assert (await of_admin.call("GET", "/members")).status == 401
+    assert (await of_owner.call("GET", "/members")).status == 200
+    await deliver(ports)
+    assert [mail.to for mail in sent.emails if "has ended" in mail.subject] == [acme.people["owner"].email]
+
+
+async def test_a_new_secret_and_a_higher_role_leave_no_secret_of_an_admin_behind(acme: Tenant) -> None:
+    account = await create(acme, role="member")
+
+    async def act(number: int) -> int:
+        if number == 10:
+            return (await acme.api.patch(account, {"role": "owner"}, token=acme.token("owner"))).status
+        return (await try_add_credential(acme, account, "admin")).status
+
+    assert set(await run_concurrently(20, act)) <= {200, 201, 400, 403}
+    assert await credentials(acme) == []
+
+
 async def test_a_secret_of_the_platform_ends_with_the_platform_owner_who_made_it(
     acme: Tenant, platform: Platform, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
