@@ -99,7 +99,7 @@ async def console_page(name: str, **values: Any) -> Response:
     """Return a page of the console, with the message about the last change."""
     notice = cookies.notice_cookie()
     values = {"problem": None, "wrong": None, **await _frame(), **values}
-    response = page_response(render(name, form_action="'self'", scripted=True, done=_message(notice), **values))
+    response = page_response(render(name, scripted=True, done=_message(notice), **values))
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response

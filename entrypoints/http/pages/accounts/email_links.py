@@ -127,7 +127,7 @@ def _form(token: str, reset: PasswordReset, design: Design | None, problem: str 
         for method in reset.added
     ]
     values: dict[str, Any] = {"design": design, "token": token, "reset": reset, "added": added, "problem": problem}
-    return render("accounts/reset_password.html", status=status, form_action="'self'", **values)
+    return render("accounts/reset_password.html", status=status, **values)
 
 
 @routes.post("/auth/reset-password")
@@ -180,7 +180,7 @@ async def undo_page() -> Response:
     token = request.args.get("token", "")
     changes = await undo.find_undoable(ports(), token)
     values: dict[str, Any] = {"token": token, "email": changes.notice.address, "starts": _to_lines(changes.starts)}
-    return page_response(render("accounts/undo.html", form_action="'self'", **values))
+    return page_response(render("accounts/undo.html", **values))
 
 
 # What an undo page says about a change. `{}` is the identity provider.

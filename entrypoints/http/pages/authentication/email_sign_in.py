@@ -165,8 +165,6 @@ async def link_page() -> Response:
     except LinkInvalid as refusal:
         return _link_refused(refusal)
     values = await page_values(link.sign_in.after)
-    if link.origin is not None:  # this browser continues at the account page, and not at the application
-        values["form_action"] = "'self'"
     return form_page("authentication/email_sign_in_link.html", token=token, email=link.sign_in.email, origin=_origin_fields(link), **values)
 
 

@@ -32,7 +32,6 @@ from entrypoints.http.pages.authentication.sign_in import (
     JOINED,
     check_browser_form,
     form_page,
-    form_targets,
     page_values,
     presented_browser,
     redirect,
@@ -107,10 +106,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
     received, answer = opened.received, opened.answer
     invitation = received.invitation
     chooses_password, is_signed_in = answer is InvitationAnswer.CHOOSE_PASSWORD, answer is InvitationAnswer.SIGNED_IN
-    # After the form, the browser can be redirected to the application, so the policy must allow that.
-    launch_url = await joining.launch_url(ports(), invitation.org_id) if chooses_password or is_signed_in else None
     values: dict[str, Any] = {
-        "form_action": form_targets(launch_url),
         "design": await branding.get_design(ports(), invitation.org_id),
         "token": token,
         "organization": received.organization_name,
