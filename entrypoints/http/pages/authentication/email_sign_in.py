@@ -20,6 +20,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import (
     form_page,
     page_values,
@@ -159,7 +160,7 @@ async def link_page() -> Response:
     The link in the email leads here. Opening it changes nothing, because programs that check emails open
     links too. In another browser than the one that asked, the page shows where the request came from.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     try:
         link = await email_sign_in.open_link(ports(), token, cookies.email_sign_in_cookie())
     except LinkInvalid as refusal:

@@ -137,7 +137,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
     for name, message in EMPTY.items():
         if name in form and not form[name].strip():
             raise FieldInvalid(message, name)
-    codes = {name: form[name].strip() for name in ("email_code", "code") if name in form}
+    codes = {name: form[name] for name in ("email_code", "code") if name in form}
     return ReauthenticationProof(password=form.get("password"), **codes)
 
 

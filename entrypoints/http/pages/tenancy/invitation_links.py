@@ -7,7 +7,7 @@ inviter may know one, so a form that signs in or confirms a membership has a for
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.authentication import browser, joining
 from core.authentication.joining_rules import InvitationAnswer, OpenInvitation
@@ -26,6 +26,7 @@ from entrypoints.http.edge.context import app_context, caller, page_response, po
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages import render
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
 from entrypoints.http.pages.authentication.sign_in import (
@@ -67,7 +68,7 @@ async def follow_link() -> Response:
     Redirects to the page of the frontend, if the operator has configured one, or else to our own
     page.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
@@ -93,7 +94,7 @@ async def invitation_page() -> Response:
     The page has buttons to accept and to decline. A new user chooses a password there. Opening it
     changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
     """
-    return await _show(request.args.get("token", ""))
+    return await _show(link_token())
 
 
 async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
