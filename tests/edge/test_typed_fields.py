@@ -14,7 +14,7 @@ from tests.edge.test_pages import TEMPLATES
 # The text fields of the forms of all pages, by kind. A name has one kind on all pages.
 READ: Final = {
     typed_fields.to_code: {"code", "email_code"},
-    typed_fields.to_address: {"email", "from_email"},
+    typed_fields.trim: {"email", "from_email"},
     typed_fields.to_slug: {"slug"},
     typed_fields.to_domain: {"domain"},
     typed_fields.to_routes: {"domains"},
@@ -69,7 +69,7 @@ DOMAINS: Final = [DOMAIN, "example.com.", " https://example.com/sign-in?a#b ", f
 CASES: Final[list[tuple[Callable[[str], str], str, list[str]]]] = [
     (typed_fields.to_code, "123456", ["123456", "123 456", " 123456 ", "12\t34\r\n56", "1 2 3 4 5 6"]),
     (typed_fields.to_code, "ABCD-2345", ["ABCD-2345", "abcd-2345", "abcd2345", " ABCD - 2345\n", "AbCd 2345"]),
-    (typed_fields.to_address, ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
+    (typed_fields.trim, ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
     (typed_fields.to_slug, "acme", ["acme", " Acme ", "ACME\n"]),
     (typed_fields.to_domain, DOMAIN, DOMAINS),
     (typed_fields.to_routes, "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),

@@ -22,36 +22,36 @@ def to_code(text: str) -> str:
     return code if match is None else f"{match[1]}-{match[2]}"
 
 
-def to_address(text: str) -> str:
-    """Return an email address without the spaces around it."""
+def trim(text: str) -> str:
+    """Return a text without the spaces around it, also invisible ones."""
     return text.strip(_SPACES)
 
 
 def to_slug(text: str) -> str:
     """Return a slug in lower case, without the spaces around it."""
-    return text.strip(_SPACES).lower()
+    return trim(text).lower()
 
 
 def to_domain(text: str) -> str:
     """Return the domain of a text such as `https://example.com./login` or `@example.com`."""
-    match = _URL_AROUND_HOST.fullmatch(text.strip(_SPACES))
+    match = _URL_AROUND_HOST.fullmatch(trim(text))
     return text if match is None else match[1].removesuffix(".")
 
 
 def to_host(text: str) -> str:
     """Return a host name without a final dot and the spaces around it. A port stays, and is refused: it has a field of its own."""
-    return text.strip(_SPACES).removesuffix(".")
+    return trim(text).removesuffix(".")
 
 
 def to_routes(text: str) -> str:
     """Return lines with a domain and more, each with its domain as `to_domain` returns it."""
-    lines = (line.strip(_SPACES).split(maxsplit=1) for line in text.splitlines())
+    lines = (trim(line).split(maxsplit=1) for line in text.splitlines())
     return "\n".join(" ".join([to_domain(domain), *more]) for domain, *more in filter(None, lines))
 
 
 def to_certificate(text: str) -> str:
     """Return a certificate in PEM, also if its header, its line ends or its indentation are not those of PEM."""
-    match = _CERTIFICATE.fullmatch(text.strip(_SPACES))
+    match = _CERTIFICATE.fullmatch(trim(text))
     if match is None or not match[1].strip():
         return text
     content = "".join(match[1].split())
@@ -64,9 +64,9 @@ READERS: Final[Mapping[str, Callable[[str], str]]] = {
     "code": to_code,
     "domain": to_domain,
     "domains": to_routes,
-    "email": to_address,
+    "email": trim,
     "email_code": to_code,
-    "from_email": to_address,
+    "from_email": trim,
     "host": to_host,
     "slo_certificate": to_certificate,
     "slug": to_slug,
