@@ -40,8 +40,8 @@ async def find_pending(ports: Ports, user_id: UUID) -> EmailChange | None:
 async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | None:
     """Request a change of the caller's address, and return the pending change.
 
-    The new address gets a link that proves it. The old address, if it is verified, gets a notice with
-    a link that undoes the change. A new request replaces the pending one. For the same address again,
+    The new address gets a link that proves it. The old address, if it is verified, gets a notice. A link
+    in it undoes the change (`security_notices.find_undo_address`). A new request replaces the pending one. For the same address again,
     only the proof is sent again. The present address cancels the pending change, and returns None.
 
     Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree; TooManyEmailChanges; the errors of
@@ -70,7 +70,8 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
         raise TooManyEmailChanges((earlier + LIMIT_WINDOW - now).total_seconds())
     if await tx.email_changes.is_taken(email, account.id, now):
         raise EmailNotFree
-    change = new_email_change(account, session_id, email, ports.policy.verification_ttl, now)
+    undo_address = await security_notices.find_undo_address(tx, account, now)
+    change = new_email_change(account, undo_address, session_id, email, ports.policy.verification_ttl, now)
     await tx.email_changes.cancel_pending(account.id, now)
     await tx.email_changes.add(change)
     if change.undo_until is not None:
@@ -170,7 +171,7 @@ async def _end_links(tx: Transaction, account: Account) -> None:
 
 
 async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:
-    """Give a locked account the address that it had before all changes since then, and return it. Links in emails end in any case.
+    """Undo the changes of a locked account's address since then, and return its address. Links in emails end in any case.
 
     Raises: EmailNotFree.
     """

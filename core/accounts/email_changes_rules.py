@@ -33,7 +33,7 @@ class EmailChange:
     id: UUID
     user_id: UUID
     session_id: UUID  # the session that requested the change: it continues when the change takes effect
-    old_email: Email
+    old_email: Email  # that of the account after an undo
     new_email: Email
     requested_at: datetime
     expires_at: datetime
@@ -58,19 +58,22 @@ class TooManyEmailChanges(Limited):
         super().__init__(retry_after, type(self).__doc__)
 
 
-def new_email_change(account: Account, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime) -> EmailChange:
-    """Return a pending change of the account's address to `email`.
+def new_email_change(
+    account: Account, undo_address: Email | None, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime
+) -> EmailChange:
+    """Return a pending change of the account's address to `email`. An undo gives the account `undo_address`.
 
-    If the old address is not verified, the change cannot be undone. Its owner could otherwise take over
-    the account of a user who mistyped their address: undo the correction, and reset the password.
+    If this is None, the present address is not verified, and the change cannot be undone. Its owner could
+    otherwise take over the account of a user who mistyped their address: undo the correction, and reset
+    the password.
     """
     return EmailChange(
         id=new_id(),
         user_id=account.id,
         session_id=session_id,
-        old_email=account.email,
+        old_email=undo_address or account.email,
         new_email=email,
         requested_at=now,
         expires_at=now + min(proof_ttl, PROOF_TTL),
-        undo_until=None if account.email_verified_at is None else now + UNDO_TTL,
+        undo_until=None if undo_address is None else now + UNDO_TTL,
     )

@@ -443,6 +443,10 @@ class EmailChanges(EmailChangesRead, Protocol):
         """Return the first change that the user requested since then, and that can be undone, or None."""
         ...
 
+    async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        """Return the first change of the user that can still be undone, pending or not, or None."""
+        ...
+
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
         ...

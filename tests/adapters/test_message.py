@@ -341,6 +341,14 @@ def test_variables_are_escaped_in_html() -> None:
 
 
 @pytest.mark.parametrize("kind", EmailKind)
+@pytest.mark.parametrize("with_link", [True, False])
+def test_sentences_are_separated_with_and_without_an_undo_link(kind: EmailKind, with_link: bool) -> None:
+    notice_id = MAIL.id if with_link else None
+    text = TEMPLATES.compose(replace(MAIL, kind=kind, notice_id=notice_id, undo_until=MAIL.created_at)).text
+    assert re.findall(r"[a-z0-9][.:][A-Z]\w+|\n\n\n.*", text) == []
+
+
+@pytest.mark.parametrize("kind", EmailKind)
 def test_parts_are_plain_ascii_with_short_lines(kind: EmailKind) -> None:
     message = TEMPLATES.compose(replace(MAIL, kind=kind))
     for part in (message.text, message.html):

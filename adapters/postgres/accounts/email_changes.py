@@ -76,6 +76,14 @@ class EmailChanges(Repository):
             since=since,
         )
 
+    async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
+        return await self._one(
+            to_email_change,
+            f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1",
+            user_id=user_id,
+            now=now,
+        )
+
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         return await self._one(
             lambda row: row[0],

@@ -1,7 +1,8 @@
 """Emails about a way into an account that was added, changed or removed (security A-13).
 
 They go at once to the verified address that the account has before the change. Their link undoes it
-(`undo`).
+(`undo`). It goes only to an address that no undo can take from the account: for 72 hours after a change
+of the address that is the one before it, and the present one gets an email without a link.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from core.accounts.accounts_rules import Account
     from core.accounts.email_queue_rules import SecretNotice
+    from core.kernel.values import Email
     from ports.storage import Transaction
 
 
@@ -34,14 +36,27 @@ async def notify(
 ) -> None:
     """Queue the email about a change to a locked account, which the caller makes at `now`.
 
-    If the address is verified, the email has an undo link. An address that is not verified may belong to
+    If the address is verified, an email has an undo link. An address that is not verified may belong to
     another person, who has no right to the account (security A-9).
     """
-    notice = None
-    if account.email_verified_at is not None:
-        notice = SecurityNotice(new_id(), account.id, session_id, kind, account.email, now, now + UNDO_TTL, detail)
+    address = await find_undo_address(tx, account, now)
+    if address is not None:
+        notice = SecurityNotice(new_id(), account.id, session_id, kind, address, now, now + UNDO_TTL, detail)
         await tx.security_notices.add(notice)
-    await tx.email_queue.add(new_email(kind, account.email, now, secret=secret, notice_id=None if notice is None else notice.id))
+        await tx.email_queue.add(new_email(kind, address, now, secret=secret, notice_id=notice.id))
+    if account.email != address:
+        await tx.email_queue.add(new_email(kind, account.email, now, secret=secret))
+
+
+async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:
+    """Return the address of a locked account that gets undo links, or None if it is not verified.
+
+    It is the one before all changes that can still be undone: a thief may have made them.
+    """
+    if account.email_verified_at is None:
+        return None
+    change = await tx.email_changes.first_undoable(account.id, now)
+    return account.email if change is None else change.old_email
 
 
 async def notify_of_deletion(
@@ -49,13 +64,13 @@ async def notify_of_deletion(
 ) -> datetime:
     """Queue the emails about the deletion of a locked account to each address that can undo it, and return when the last link expires.
 
-    They are those of the `live` notices: a thief may have changed the address, so the present one is not
-    enough. Each link works as long as the last one that went to its address before. Without `session_id`,
-    another person deletes the account, and the link to its verified address works for UNDO_TTL.
+    They are those of the `live` notices. Each link works as long as the last one that went to its address
+    before. Without `session_id`, another person deletes the account, and the link to the address of
+    `find_undo_address` works for UNDO_TTL.
     """
     last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
-    if session_id is None and account.email_verified_at is not None:
-        last[account.email] = now + UNDO_TTL
+    if session_id is None and (undo_address := await find_undo_address(tx, account, now)) is not None:
+        last[undo_address] = now + UNDO_TTL
     for address, undo_until in last.items():
         notice = SecurityNotice(new_id(), account.id, session_id, EmailKind.ACCOUNT_DELETED, address, now, undo_until)
         await tx.security_notices.add(notice)

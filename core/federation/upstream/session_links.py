@@ -12,13 +12,18 @@ from core.authentication.identities_rules import AlreadyLinked
 from core.authentication.reauthentication import reauthentication
 from core.authentication.reauthentication.reauthentication_rules import OtherIdentity, Reauthentication
 from core.federation.upstream.social_rules import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import Person
+from core.kernel.sign_in_age import SignInAge, check_sign_in
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from core.federation.upstream.social_rules import ProviderState
     from core.kernel.principals import Caller, Visitor
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
+    from ports.storage import Transaction
 
 
 async def complete_for_session(
@@ -30,7 +35,7 @@ async def complete_for_session(
     browser. It must still be the session in which the browser went to the provider (security O-6).
 
     Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
-    IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
+    SignInNotRecent, IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
     """
     assert pending.user_id is not None, "a state for a session has a user"
     assert pending.session_id is not None, "a state for a session has a session"
@@ -50,6 +55,7 @@ async def complete_for_session(
             sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
             await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
             return
+        await _check_sign_ins(ports, tx, pending, visitor, now)
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
         if not await tx.identities.add(pending.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
@@ -58,3 +64,17 @@ async def complete_for_session(
             tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
         )
         tx.record(accounts_events.identity_linked(account.id, pending.provider))
+
+
+async def _check_sign_ins(ports: Ports, tx: Transaction, pending: ProviderState, visitor: Visitor, now: datetime) -> None:
+    """Check again, under the lock of the account, what `begin_with_ticket` demanded: the user may have turned on a second factor since.
+
+    Raises: SessionEnded; SignInNotRecent.
+    """
+    assert pending.session_id is not None, "a state for a session has a session"
+    sessions = {pending.session_id}
+    if await tx.sessions.browser_of(pending.session_id, visitor.user_id) is None:
+        sessions.add(visitor.session_id)
+    for session_id in sessions:
+        session = await tx.sessions.load_session_context(session_id, visitor.user_id, None, now) or refuse(SessionEnded)
+        check_sign_in(session.sign_in, SignInAge.FRESH, ports.policy, pending.created_at)

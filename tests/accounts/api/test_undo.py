@@ -15,7 +15,7 @@ from core.accounts.accounts_rules import Account
 from core.kernel.values import new_id
 from ports import Ports
 from tests.accounts.api.test_platform_deactivation import change as platform_change
-from tests.accounts.email_changes import EmailChanger, undo
+from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.privacy.api.anonymization.data import columns_with
 from tests.support.browser import ACCOUNT, FakeBrowser, hidden_fields, leads_to
@@ -37,6 +37,7 @@ from tests.support.platform import Platform
 from tests.support.tenants import Tenant
 
 THIEF = "thief@example.com"
+THIRD_EMAIL = "new@example.com"
 THIRD_PASSWORD = "yet another good password"
 UNDO_TIME = timedelta(hours=72)
 
@@ -332,19 +333,81 @@ async def test_a_secret_that_waits_for_its_first_code_ends(api: Api, ports: Port
     assert await run_sql(pool, "select 1 from mfa") == []
 
 
-async def test_a_link_at_the_thiefs_address_gives_the_owner_a_verified_one(
+async def test_a_link_about_a_later_change_gives_the_owner_a_verified_address(
     api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, user: Account, sent: FakeMailTransport
 ) -> None:
     await changer.change(token, THIEF)
     await change_password(api, token)
-    assert (await undo(api, await undo_token(ports, sent, "Your password was changed", THIEF))).status == 200
+    assert (await undo(api, await undo_token(ports, sent, "Your password was changed"))).status == 200
     assert await run_sql(pool, "select email, email_verified_at is not null from users where id = %s", user.id) == [(EMAIL, True)]
+
+
+async def undo_links_at(ports: Ports, sent: FakeMailTransport, address: str) -> list[str]:
+    await deliver(ports)
+    return [found for email in sent.emails if email.to == address for found in re.findall(r"/auth/undo\?token=[0-9a-f-]+", email.text)]
+
+
+@pytest.mark.parametrize("hours", [1, 71, 73, 120])
+async def test_the_address_of_a_thief_cannot_undo_what_the_owner_repairs(
+    api: Api,
+    ports: Ports,
+    pool: Pool,
+    changer: EmailChanger,
+    token: str,
+    user: Account,
+    clock: FakeClock,
+    sent: FakeMailTransport,
+    hours: int,
+) -> None:
+    await changer.change(token, THIEF)
+    clock.advance(timedelta(hours=1))
+    own = (await sign_in(ports, user)).access_token
+    await api.patch("/api/user", {"email": EMAIL}, token=own)
+    await deliver(ports)
+    [*_, proof] = [email for email in sent.emails if email.to == EMAIL and "/auth/verify-email" in email.text]
+    assert (await open_proof(api, link(proof))).status == 200
+    clock.advance(timedelta(hours=hours))
+    own = (await sign_in(ports, user)).access_token
+    await change_password(api, own)
+    assert await undo_links_at(ports, sent, THIEF) == []
+    assert [email.subject.split(" - ")[0] for email in sent.emails if email.to == THIEF] == [
+        "Confirm your new email address",
+        "Your email address is about to change",
+    ]
+    found = await undo_token(ports, sent, "Your password was changed")
+    assert (await undo(api, found)).status == 200
+    assert await run_sql(pool, "select email, email_verified_at is not null from users where id = %s", user.id) == [(EMAIL, True)]
+
+
+async def test_a_second_change_by_the_thief_outlives_no_link_of_the_owner(
+    api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await changer.change(token, THIEF)
+    clock.advance(timedelta(hours=71))
+    second = "second@thief.example"
+    await api.patch("/api/user", {"email": second}, token=(await sign_in(ports, user)).access_token)
+    await deliver(ports)
+    [*_, proof] = [email for email in sent.emails if email.to == second]
+    assert (await open_proof(api, link(proof))).status == 200
+    clock.advance(timedelta(hours=70))
+    assert [await undo_links_at(ports, sent, address) for address in (THIEF, second)] == [[], []]
+    assert (await undo(api, await undo_token(ports, sent, "Your email address is about to change"))).status == 200
+    assert await run_sql(pool, "select email, email_verified_at is not null from users where id = %s", user.id) == [(EMAIL, True)]
+
+
+async def test_a_new_address_gets_the_links_after_three_days(
+    ports: Ports, changer: EmailChanger, token: str, user: Account, api: Api, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await changer.change(token, THIRD_EMAIL)
+    clock.advance(UNDO_TIME)
+    await change_password(api, (await sign_in(ports, user)).access_token)
+    assert len(await undo_links_at(ports, sent, THIRD_EMAIL)) == 1
 
 
 # The closed account
 
 
-async def test_every_address_that_can_undo_a_deletion_hears_of_it(
+async def test_only_the_address_before_the_theft_can_undo_a_deletion(
     api: Api, ports: Ports, pool: Pool, changer: EmailChanger, token: str, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
     await changer.change(token, THIEF)
@@ -353,7 +416,9 @@ async def test_every_address_that_can_undo_a_deletion_hears_of_it(
     assert (await api.delete("/api/user", token=token)).status == 200
     [(last,)] = await run_sql(pool, "select erase_at from users where erase_at is not null")
     assert await run_sql(pool, "select max(undo_until) from security_notices where kind = 'account_deleted'") == [(last,)]
-    assert (await undo(api, await undo_token(ports, sent, "Your account was deleted", THIEF))).status == 200
+    assert await undo_links_at(ports, sent, THIEF) == []
+    assert [email.subject.split(" - ")[0] for email in sent.emails if email.to == THIEF][-1] == "Your account was deleted"
+    assert (await undo(api, await undo_token(ports, sent, "Your account was deleted"))).status == 200
     assert (await api.login(EMAIL, NEW_PASSWORD)).status == 401
 
 

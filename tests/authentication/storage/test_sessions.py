@@ -74,7 +74,7 @@ async def test_a_profile_is_read_with_the_session_context(storage: Postgres, poo
     org = await add_organization(pool, "acme")
     await add_member(pool, org, full.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.email_changes.add(new_email_change(full, adas_session.id, Email("new@example.com"), DAY, NOW))
+        await tx.email_changes.add(new_email_change(full, full.email, adas_session.id, Email("new@example.com"), DAY, NOW))
     async with storage.reading() as read:
         sessions = read.sessions
         for org_id in (None, org):

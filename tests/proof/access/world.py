@@ -498,7 +498,9 @@ async def _add_tenant(
                 org_id=org,
             )
         email_sign_in = await add_email_sign_ins(tx, further, slug, now)
-        change = new_email_change(further, sessions["further"].session_id, Email(f"pending@{slug}.example"), timedelta(hours=24), now)
+        change = new_email_change(
+            further, further.email, sessions["further"].session_id, Email(f"pending@{slug}.example"), timedelta(hours=24), now
+        )
         await tx.email_changes.add(change)
         notice = SecurityNotice(
             new_id(), further.id, sessions["further"].session_id, EmailKind.EMAIL_CHANGE_REQUESTED, further.email, now, now + UNDO_TTL

@@ -4,6 +4,7 @@ Source: security O-1, O-5, O-6 and G-2; decisions 75, 86, 87, 97 and 101.
 """
 
 from typing import Final
+from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
@@ -14,7 +15,7 @@ from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.provider_callback import ErrorReported, IdentityLinked, NotSignedInAgain, ProviderReturn, SignedInAgain, SignInStep
 from core.federation.upstream import social
 from core.federation.upstream.social_rules import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
-from core.kernel.page_paths import IDENTITIES_PATH
+from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.edge import cookies
@@ -89,7 +90,7 @@ async def start(provider: str) -> Response:
 @describes_page(
     {
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
-        303: "Redirect to the target of the sign-in, to the page for the second factor, or to the linked accounts.",
+        303: "Redirect to the target of the sign-in, to a page that asks for a factor, or to the linked accounts.",
     },
     optional={
         "code": "The code of the identity provider.",
@@ -112,7 +113,11 @@ async def callback(provider: str) -> Response:
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
         session_cookie=cookies.session_cookie(),
     )
-    match await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url):
+    try:
+        result = await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url)
+    except SignInNotRecent:  # the user turned on a second factor while they were at the provider
+        return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
+    match result:
         case ErrorReported(answer, code):
             request_record().error_code = code
             return to_application(answer, 302)

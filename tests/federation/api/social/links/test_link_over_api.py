@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from quart_trio import QuartTrio
@@ -17,6 +18,7 @@ from tests.federation.api.social.links.clients import PAGE, ApiClient, open_tick
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
+from tests.support.mfa import add_mfa
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
@@ -106,6 +108,23 @@ async def test_an_old_browser_session_of_the_user_must_sign_in_again(
         .headers["Location"]
         .startswith(f"/app/reauthenticate?next=%2Fauth%2F{provider_sign_in.name}")
     )
+
+
+async def test_a_second_factor_that_was_turned_on_at_the_provider_is_asked_for(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, user: Account, ports: Ports
+) -> None:
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    await add_mfa(ports, user)
+    answer = await provider_sign_in.browser.open(callback)
+    assert leads_to(answer) == f"/app/reauthenticate?next={quote(PAGE, safe='')}"
+    assert await provider_sign_in.identities() == []
+
+
+async def test_a_sign_in_may_age_at_the_provider(provider_sign_in: ProviderSignIn, api_client: ApiClient, clock: FakeClock) -> None:
+    clock.advance(timedelta(minutes=9))
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    clock.advance(timedelta(minutes=5))
+    assert leads_to(await provider_sign_in.browser.open(callback)) == PAGE
 
 
 async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(
