@@ -213,7 +213,7 @@ def _design_variables(design: Design | None) -> dict[str, Any]:
     if design is None:
         return {"brand": None, "logo": None, "colors": COLORS}
     colors = COLORS if design.color is None else derive_palette(design.color)
-    return {"brand": design.name, "logo": design.branding.logo_url, "colors": colors}
+    return {"brand": design.name, "logo": design.branding.logo_url if design.logo_origin else None, "colors": colors}
 
 
 def _sign_in_variables(sign_in: IssuedEmailSignIn) -> dict[str, str | None]:

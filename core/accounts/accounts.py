@@ -109,6 +109,12 @@ async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmai
     return VerifiedEmail(account.id, email, is_change)
 
 
+async def find_verified_email(ports: Ports, token: str) -> Email | None:
+    """Return the address that this used verification link was sent to, if it is the verified address of its account now."""
+    async with ports.storage.reading() as read:
+        return await read.one_time_tokens.verified_email(digest(token))
+
+
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
     """Use up the verification link of a sign-up, and return its account, locked and verified.
 

@@ -156,7 +156,6 @@ class SignInOptions:
     design: Design | None  # of the service's organization
     needs_fresh_sign_in: bool  # the application does not accept an existing session
     offers_sign_up: bool  # a new user can get access to the application by signing up
-    redirect_uri: str | None  # of the OAuth request
     login_hint: str | None  # the email address to fill in
     email_sign_in: bool  # whether users can sign in by email
 
@@ -261,7 +260,6 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
     providers = await social.available_providers(ports, next_path, authorization, fresh_only=needs_fresh_sign_in)
     service = await _service_at(ports, next_path, authorization)
     design = None if service is None else await branding.get_design(ports, service.org_id)
-    redirect_uri = None if authorization is None else authorization.redirect_uri
     return SignInOptions(
         providers=providers,
         service=service,
@@ -270,7 +268,6 @@ async def load_options(ports: Ports, next_path: str) -> SignInOptions:
         needs_fresh_sign_in=needs_fresh_sign_in,
         # SAML has no sign-up. Under the other policies, users come by invitation or from the directory.
         offers_sign_up=service is None or (authorization is not None and service.access.policy is AccessPolicy.ANYONE),
-        redirect_uri=redirect_uri,
         login_hint=None if authorization is None else authorization.request.login_hint,
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )

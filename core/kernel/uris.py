@@ -118,17 +118,6 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def csp_source(uri: str) -> str:
-    """Return the source expression that allows this URI in the form-action of a content security policy.
-
-    It is the origin of the URI. For private-use schemes, IPv6 addresses and hosts with underscores
-    it is only the scheme, because a policy cannot contain such an origin.
-    """
-    parts = urlsplit(uri)
-    has_origin = parts.scheme in ("http", "https") and is_host_name(parts.hostname or "")
-    return f"{parts.scheme}:{f'//{parts.netloc.lower()}' if has_origin else ''}"
-
-
 def _server_of(uri: str) -> tuple[str, int | None] | None:
     match _parts(uri):
         case (scheme, str(host), port, _):

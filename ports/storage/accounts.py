@@ -557,6 +557,13 @@ class OneTimeTokensRead(Protocol):
         """Return the address that the token was sent to, or None if the token does not exist, is used or has expired."""
         ...
 
+    async def verified_email(self, token_hash: bytes) -> Email | None:
+        """Return the address that this used verification token was sent to.
+
+        Return None if the token is not used, or if the address is not the verified one of its account, which can be used.
+        """
+        ...
+
     async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
         """Return where the browser continues after this link, or None if there is no such token. It may be used or expired."""
         ...

@@ -22,6 +22,16 @@ class OneTimeTokens(Repository):
             now=now,
         )
 
+    async def verified_email(self, token_hash: bytes) -> Email | None:
+        return await self._one(
+            lambda row: Email(row[0]),
+            """
+            select t.email from one_time_tokens t join users u on u.id = t.user_id and u.email = t.email
+            where t.purpose = 'verify_email' and t.token_hash = %(token_hash)s and t.used_at is not null
+              and u.email_verified_at is not null and u.deactivated_at is null and u.anonymized_at is null""",
+            token_hash=token_hash,
+        )
+
     async def add(
         self,
         token_hash: bytes,

@@ -2,8 +2,8 @@
 
 Any web page can send the browser here. So the user is signed out without a question only if the ID
 token in `id_token_hint` belongs to a session that was authorized in this browser. And the browser
-returns to an application only at a registered URI, and only after a sign-out with such a hint, or
-after the user agreed.
+returns to an application only at a registered URI, and only with such a hint or after the user
+agreed. Without a session in this browser, any ID token of the application is enough.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
             target = request.post_logout_redirect_uri
             if request.state is not None:
                 target = uris.add_parameters(target, {"state": request.state})
-    return LogoutRequestFacts(request=request, service=service, return_url=target, is_proven=is_proven)
+    return LogoutRequestFacts(request=request, service=service, return_url=target, has_hint=hint is not None, is_proven=is_proven)
 
 
 async def find_return(ports: Ports, path: str | None) -> ApplicationReturn | None:

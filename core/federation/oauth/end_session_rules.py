@@ -61,6 +61,7 @@ class LogoutRequestFacts:
     request: EndSessionRequest
     service: Service | None
     return_url: str | None
+    has_hint: bool  # the request has an ID token of the application, of any session
     is_proven: bool  # the hint names a session that was authorized in this browser
 
     @property

@@ -204,7 +204,7 @@ def error_page(
     """
     title = TITLES.get(status, TITLES[400])
     return render(
-        "error.html",
+        "error.html" if end_token is None else "error_impersonated.html",
         status=status,
         support=support,
         title=title,
@@ -212,7 +212,6 @@ def error_page(
         request_id=request_id,
         without_query=without_query,
         end_token=end_token,
-        form_action="'none'" if end_token is None else "'self'",
     )
 
 

@@ -11,6 +11,7 @@ from core.kernel.errors import Forbidden, Invalid
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
+from entrypoints.http.edge.typed_fields import read_typed
 from entrypoints.http.edge.validation import validate
 
 FORM = "application/x-www-form-urlencoded"
@@ -26,14 +27,14 @@ class ForeignOrigin(Forbidden):
 
 
 async def read_form() -> dict[str, str]:
-    """Return the fields of a form of our pages.
+    """Return the fields of a form of our pages, as `typed_fields` reads them.
 
     Raises: FormInvalid; DuplicateParameter; ForeignOrigin; UnsupportedMediaType if the body is not a form.
     """
     _refuse_foreign_origin()
     if request.mimetype != FORM:
         raise UnsupportedMediaType("This page accepts only its own form. Open the page in a browser, and send the form there.")
-    return await read_fields()
+    return read_typed(await read_fields())
 
 
 async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:

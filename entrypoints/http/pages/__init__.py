@@ -24,6 +24,7 @@ from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
+from entrypoints.http.pages.form_targets import form_action, referrer_policy
 from ports.outside import EmailMessage
 
 _HERE = Path(__file__).parent
@@ -125,7 +126,6 @@ def render(
     name: str,
     *,
     status: int = 200,
-    form_action: str = "'none'",
     design: Design | None = None,
     scripted: bool = False,
     support: SupportContact | None = None,
@@ -135,9 +135,9 @@ def render(
 
     Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
 
-    `form_action` is the list of origins that forms may be sent to. `design` adds the name, logo and
-    colors of an organization; the footer still names the platform. A `scripted` page has one
-    script, and works without it too. Error pages link to `support`, by default to that of the application.
+    `design` adds the name, logo and colors of an organization; the footer still names the platform.
+    A `scripted` page has one script, and works without it too. Error pages link to `support`, by
+    default to that of the application. `form_targets` says where the forms of the template lead.
     """
     nonce = token_urlsafe(16)
     if support is None and has_app_context():  # the edge renders pages outside the application
@@ -152,9 +152,8 @@ def render(
             images += f" {design.logo_origin}"
     body = _environment().get_template(name).render(values, status=status, nonce=nonce)
     script = f" script-src 'nonce-{nonce}';" if scripted else ""
-    return _page(
-        body, status, f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; form-action {form_action}; {_FIXED}"
-    )
+    policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"
+    return _page(body, status, policy, referrer_policy(name))
 
 
 def email_page(message: EmailMessage, design: Design) -> Page:
@@ -170,11 +169,11 @@ def docs() -> Page:
     return _page(_environment().get_template("docs.html").render(), 200, DOCS_CSP)
 
 
-def _page(body: str, status: int, policy: str) -> Page:
+def _page(body: str, status: int, policy: str, referrer: str = "no-referrer") -> Page:
     headers = {
         "Content-Type": "text/html; charset=utf-8",
         "Content-Security-Policy": policy,
-        "Referrer-Policy": "no-referrer",
+        "Referrer-Policy": referrer,
         "Cache-Control": "no-store",
     }
     return Page(body, status, MappingProxyType(headers))

@@ -29,6 +29,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
+from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
@@ -62,11 +63,12 @@ def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable
 def as_api_reads(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a form that filters a list as the API reads them.
 
-    An empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
+    Texts are trimmed, and an empty value counts as missing. A day in `since` or `until` stands for its first moment (UTC).
     """
+    trimmed = {name: trim(value) if isinstance(value, str) else value for name, value in values.items()}
     return {
         name: to_start_of_day(value) if name in DAY_PARAMETERS and isinstance(value, str) and DAY.fullmatch(value) else value
-        for name, value in values.items()
+        for name, value in trimmed.items()
         if value != ""
     }
 
@@ -99,7 +101,7 @@ async def console_page(name: str, **values: Any) -> Response:
     """Return a page of the console, with the message about the last change."""
     notice = cookies.notice_cookie()
     values = {"problem": None, "wrong": None, **await _frame(), **values}
-    response = page_response(render(name, form_action="'self'", scripted=True, done=_message(notice), **values))
+    response = page_response(render(name, scripted=True, done=_message(notice), **values))
     if notice is not None:
         cookies.clear_notice_cookie(response)
     return response

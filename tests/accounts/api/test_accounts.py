@@ -9,7 +9,7 @@ from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset
 from tests.accounts.profiles import NO_FIELDS
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_concurrently
+from tests.support.builders import EMAIL, NEW_PASSWORD, Api, add_account, deliver, link, run_concurrently, run_sql
 
 
 async def test_a_new_user_registers_verifies_and_signs_in(api: Api, ports: Ports, sent: FakeMailTransport) -> None:
@@ -104,6 +104,22 @@ async def test_a_verification_link_works_once_and_for_a_day(api: Api, ports: Por
     assert answer.status == 400
     assert answer.headers["Content-Type"].startswith("text/html")
     assert token not in answer.text
+
+
+async def test_a_link_that_a_mail_scanner_opened_first_says_that_the_address_is_verified(
+    api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
+) -> None:
+    """Only while the account has the address of the link."""
+    await register(api)
+    await deliver(ports)
+    path = f"/auth/verify-email?token={link(sent.emails[0])}"
+    await api.get(path)
+    page, program = await api.get(path), await api.get(path, headers={"Accept": "application/json"})
+    assert (page.status, "<h1>Email address verified</h1>" in page.text, EMAIL in page.text) == (400, True, True)
+    assert (program.status, program.code) == (400, "BAD_REQUEST")
+    await run_sql(pool, "update users set email = 'moved@example.com'")
+    moved = await api.get(path)
+    assert (moved.status, "<h1>This link no longer works</h1>" in moved.text, "example.com" in moved.text) == (400, True, False)
 
 
 async def test_earlier_verification_links_stay_valid(api: Api, ports: Ports, sent: FakeMailTransport) -> None:

@@ -46,6 +46,26 @@ async def test_a_token_works_once_for_its_purpose_until_it_expires(storage: Post
     assert await run_sql(pool, "select used_at from one_time_tokens order by used_at") == [(NOW,), (NOW + SECOND,)]
 
 
+async def test_a_used_verification_token_tells_the_verified_address_of_its_account(storage: Postgres, pool: Pool) -> None:
+    user = await add(storage, account())
+
+    async def found(token: str = "t") -> Email | None:
+        async with storage.reading() as read:
+            return await read.one_time_tokens.verified_email(digest(token))
+
+    async with storage.transaction(by=SYSTEM) as tx:
+        await add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, user.id)
+        await add_token(tx, "reset", TokenPurpose.RESET_PASSWORD, user.id)
+    await run_sql(pool, "update users set email_verified_at = now()")
+    assert await found() is None, "it is not used"
+    await run_sql(pool, "update one_time_tokens set used_at = now()")
+    assert [await found(), await found("reset"), await found("x")] == [ADA, None, None]
+    for change in ("email = 'moved@example.com'", "email_verified_at = null", "deactivated_at = now()", "anonymized_at = now()"):
+        await run_sql(pool, f"update users set {change}")  # noqa: S608
+        assert await found() is None, change
+        await run_sql(pool, "update users set email = %s, email_verified_at = now(), deactivated_at = null, anonymized_at = null", ADA)
+
+
 async def test_of_20_concurrent_redemptions_one_succeeds(storage: Postgres) -> None:
     user = await add(storage, account())
     await within(storage, lambda tx: add_token(tx, "t", TokenPurpose.VERIFY_EMAIL, user.id))

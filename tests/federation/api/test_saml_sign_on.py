@@ -44,7 +44,7 @@ async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
     await browser.sign_in()
     answer = await browser.open(await browser.start_sign_on(shop, '"><script>alert(1)</script>'))
     policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
-    assert policy["form-action"] == "https://shop.example.com"
+    assert "form-action" not in policy
     assert policy["default-src"] == "'none'"
     nonce = policy["script-src"].removeprefix("'nonce-").removesuffix("'")
     assert f'<script nonce="{nonce}">' in answer.text
@@ -143,7 +143,6 @@ async def test_every_page_names_the_application_and_has_its_design(
         page = await browser.open(path)
         assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
         assert is_designed(page)
-        assert "form-action 'self';" in page.headers["Content-Security-Policy"]
     assert is_designed(await browser.open(await browser.sign_in_at(after)))
     # No sign-on, and one of another service.
     for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
@@ -267,7 +266,6 @@ async def test_a_member_starts_a_sign_in_at_the_identity_provider(api: Api, shop
     response = posted_response(answer)
     assert (response.url, response.relay_state, response.name_id) == (shop.acs_url, "there", acme.people["member"].email)
     assert "InResponseTo" not in response.document.decode()
-    assert "form-action https://shop.example.com;" in answer.headers["Content-Security-Policy"]
 
 
 async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplication, acme: Tenant) -> None:

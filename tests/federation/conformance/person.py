@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from html import unescape
 from typing import Final
-from urllib.parse import parse_qsl, urljoin
+from urllib.parse import parse_qsl
 
 from tests.federation.api.end_session.applications import CROSS_SITE
 from tests.support.browser import SIGN_IN, FakeBrowser, form_token, hidden_fields, leads_to
@@ -86,7 +86,7 @@ def _submitted_by_script(page: Answer, visit: Visit) -> Visit:
     address, _, query = _action(page).partition("?")
     assert "enctype" not in page.text, "the default is application/x-www-form-urlencoded"
     assert 'document.getElementById("answer").submit()' in page.text
-    assert f"form-action {urljoin(address, '/').rstrip('/')}" in page.headers["Content-Security-Policy"]
+    assert "form-action" not in page.headers["Content-Security-Policy"], "it would apply to the redirects of the application, too"
     assert page.headers["Cache-Control"] == "no-store"
     return Visit(
         sign_in_pages=visit.sign_in_pages,

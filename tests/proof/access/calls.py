@@ -34,6 +34,7 @@ class Request:
     things: Things = field(default_factory=dict)  # things other than the caller's
     setup_sql: str = ""  # SQL that prepares the world for the request
     cookies: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
+    headers: Mapping[str, str] = field(default_factory=dict)  # besides the caller's
 
 
 async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
@@ -52,7 +53,7 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> 
     things = {**caller.things, **filled(request.things, caller.things)}
     path = re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", lambda match: quote(things[match[1]], safe=""), rule)
     query = urlencode(filled(request.query, things), doseq=True)
-    headers, raw = dict(caller.headers), None
+    headers, raw = {**caller.headers, **request.headers}, None
     cookies = {**caller.cookies, **filled(request.cookies, things)}
     if cookies:
         headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())

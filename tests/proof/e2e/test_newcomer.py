@@ -64,7 +64,7 @@ def test_a_new_user_registers_in_a_browser_and_resets_a_forgotten_password(runni
     browser.photograph("verified")
 
     browser.open(received.link)
-    assert browser.heading == "This link no longer works"
+    assert browser.heading == "Email address verified"
     assert received.token not in browser.source
     # The console reports only the error status of the page.
     assert [re.sub(r".*(status of \d+).*", r"\1", line) for line in browser.complaints()] == ["status of 400"]

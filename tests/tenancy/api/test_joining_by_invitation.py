@@ -76,7 +76,7 @@ async def test_a_new_user_goes_on_to_the_application(acme: Tenant, browser: Saml
     await run_sql(acme.pool, "update services set launch_url = 'https://shop.example.com/start'")
     token = await invited(acme, sent)
     page = await open_page(browser, token)
-    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    assert "form-action" not in page.headers["Content-Security-Policy"]
     assert leads_to(await join(browser, token)) == "https://shop.example.com/start"
     assert await browser.is_in()
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.accounts import accounts, undo
 from core.accounts.accounts_rules import LinkInvalid, PasswordReset
@@ -27,6 +27,7 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages import Page, render
 from entrypoints.http.pages.authentication.sign_in import (
     form_page,
@@ -51,7 +52,7 @@ TOKEN = {"token": "The token of the email."}
     {
         200: "The address is verified. The page has the sign-in form, if no user is signed in, or after a change a link to it.",
         303: "The browser is the one of the sign-up, and is signed in. Continue where the sign-up started, or at the second factor.",
-        400: "The link has expired or has been used. The page has a form for a new one.",
+        400: "The link has expired or has been used. The page has a form for a new one, or says that the address is verified already.",
     },
     query=TOKEN,
     changes_state=True,
@@ -63,7 +64,7 @@ async def verify_email() -> Response:
     page, it also signs the user in. The link in the email to a requested new address leads here, too,
     and gives the account this address. Clients that prefer JSON get a message instead of the page.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     if not wants_page():
         await accounts.verify_email(ports(), caller(), token)
         return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
@@ -77,7 +78,12 @@ async def verify_email() -> Response:
             return await sign_in_browser(SignUpCredentials(token, device), next_path)
         verified = await accounts.verify_email(ports(), caller(), token)
     except LinkInvalid as refusal:
-        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
+        email = await accounts.find_verified_email(ports(), token)
+        if email is None:
+            return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
+        # A program that checks emails may have opened the link before the user did.
+        values["design"] = design or values["design"]
+        return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=user is not None)
     if verified.is_change:
         is_own = user is not None and user.user_id == verified.user_id
         return page_response(render("accounts/email_changed.html", design=design, email=verified.email, is_own=is_own, **links(next_path)))
@@ -104,7 +110,7 @@ async def reset_password_page() -> Response:
 
     The link in a reset or welcome email leads here. Opening it does not use it up.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
     reset = await accounts.find_reset(ports(), token)
     if reset is None:
@@ -132,7 +138,7 @@ def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, 
         for method in reset.added
     ]
     values: dict[str, Any] = {"design": design, "token": form["token"], "reset": reset, "added": added, "problem": problem}
-    return render("accounts/reset_password.html", status=status, form_action="'self'", **values)
+    return render("accounts/reset_password.html", status=status, **values)
 
 
 @routes.post("/auth/reset-password")
@@ -171,7 +177,7 @@ async def reset_password() -> Response:
 @describes_page({303: "Continue at `/auth/undo`."}, query=TOKEN)
 async def undo_email_change_page() -> Response:
     """Lead to the page of undo links. Emails of earlier releases have this link."""
-    return redirect(f"{UNDO_PATH}?{urlencode({'token': request.args.get('token', '')})}")
+    return redirect(f"{UNDO_PATH}?{urlencode({'token': link_token()})}")
 
 
 @routes.get(UNDO_PATH)
@@ -182,10 +188,10 @@ async def undo_page() -> Response:
 
     The link in the email about the change leads here. Opening it changes nothing.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     changes = await undo.find_undoable(ports(), token)
     values: dict[str, Any] = {"token": token, "email": changes.notice.address, "starts": _to_lines(changes.starts)}
-    return page_response(render("accounts/undo.html", form_action="'self'", **values))
+    return page_response(render("accounts/undo.html", **values))
 
 
 # What an undo page says about a change. `{}` is the identity provider.

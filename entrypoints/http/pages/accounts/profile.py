@@ -128,7 +128,7 @@ async def delete_account() -> Response:
     """
     form, user = await read_console_form(), signed_in()
     try:
-        if Email.parse_part(form.get("email", "").strip()) != user.email:
+        if Email.parse_part(form.get("email", "")) != user.email:
             raise ConfirmationWrong
         erase_at = await privacy.delete_own_account(ports(), user)
     except (Invalid, Forbidden) as refusal:

@@ -130,7 +130,6 @@ async def resend() -> Response:
         await accounts.resend_verification(ports(), caller(), address, options.org_slug, path_to_store(next_path))
     page = render(
         "accounts/resend_verification_done.html",
-        form_action="'self'",
         form_token=form["form_token"],
         email=email,
         design=options.design,

@@ -20,6 +20,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import (
     form_page,
     page_values,
@@ -159,14 +160,12 @@ async def link_page() -> Response:
     The link in the email leads here. Opening it changes nothing, because programs that check emails open
     links too. In another browser than the one that asked, the page shows where the request came from.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     try:
         link = await email_sign_in.open_link(ports(), token, cookies.email_sign_in_cookie())
     except LinkInvalid as refusal:
         return _link_refused(refusal)
     values = await page_values(link.sign_in.after)
-    if link.origin is not None:  # this browser continues at the account page, and not at the application
-        values["form_action"] = "'self'"
     return form_page("authentication/email_sign_in_link.html", token=token, email=link.sign_in.email, origin=_origin_fields(link), **values)
 
 

@@ -1,6 +1,6 @@
 """The page behind the link of `gatehouse owner recover`."""
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.authentication import owner_recovery
 from core.authentication.owner_recovery import RecoveryLinkInvalid
@@ -9,6 +9,7 @@ from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import form_page, read_own_form, sign_in_browser
 
 routes = Blueprint("owner_recovery", __name__)
@@ -24,7 +25,7 @@ async def recover_owner_page() -> Response:
 
     The link of `gatehouse owner recover` leads here. Opening it does not use it up.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     if not await owner_recovery.link_is_live(ports(), token):
         raise RecoveryLinkInvalid
     return form_page("authentication/recover_owner.html", token=token)

@@ -24,7 +24,6 @@ from core.authentication.reauthentication.reauthentication_rules import (
 )
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
-from core.kernel.providers import Provider
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.edge import cookies
@@ -108,11 +107,11 @@ async def show() -> Response:
         return refused_page(refusal, "authentication/kept_form_ended.html", form_page=next_path)
     if not is_enough(user.sign_in, SignInAge.FRESH, ports().policy, ports().clock.now()):
         values = await _values(target, kept, is_emailed="emailed" in request.args)
-        return page_response(render(TEMPLATE, form_action="'self'", problem=None, wrong=None, **values))
+        return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
     if kept is None:
         return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
     values = {"form_token": _form_token(), "kept": kept, "form_page": page_of_form(kept.path)}
-    return page_response(render("authentication/kept_form.html", form_action="'self'", **values))
+    return page_response(render("authentication/kept_form.html", **values))
 
 
 def _form_token() -> str:
@@ -138,7 +137,7 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
     for name, message in EMPTY.items():
         if name in form and not form[name].strip():
             raise FieldInvalid(message, name)
-    codes = {name: form[name].strip() for name in ("email_code", "code") if name in form}
+    codes = {name: form[name] for name in ("email_code", "code") if name in form}
     return ReauthenticationProof(password=form.get("password"), **codes)
 
 
@@ -178,7 +177,7 @@ async def send_code() -> Response:
 @routes.post(f"{REAUTHENTICATION_PATH}/<provider:provider>")
 @sign_in_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page(
-    {200: "A page that redirects to the identity provider.", 400: "The identity provider is not offered.", 403: ANSWERS[403]},
+    {**ANSWERS, 303: "Redirect to the start of the sign-in at the identity provider.", 400: "The identity provider is not offered."},
     form=["form_token"],
 )
 async def start_at_provider(provider: str) -> Response:
@@ -189,9 +188,4 @@ async def start_at_provider(provider: str) -> Response:
         ticket = await reauthentication.start_at_provider(ports(), signed_in(), provider, _path(target))
     except Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
-    address = f"/auth/{provider}?{urlencode({'link': ticket})}"
-    name = ports().policy.provider_names[Provider(provider)]
-    response = page_response(render("authentication/to_provider.html", provider=name, address=address))
-    # A page instead of a redirect, as in `accounts.access.link_identity`.
-    response.headers["Refresh"] = f"0; url={address}"
-    return response
+    return redirect(f"/auth/{provider}?{urlencode({'link': ticket})}")

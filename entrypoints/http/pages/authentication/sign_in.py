@@ -29,7 +29,6 @@ from core.federation.sign_in import (
     SignInCredentials,
     SignInOptions,
 )
-from core.kernel import uris
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.principals import Visitor
@@ -83,10 +82,10 @@ def redirect(target: str, status: int = 303) -> Response:
     return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
 
 
-def refused_page(refusal: Refusal, name: str, *, form_action: str = "'self'", **values: Any) -> Response:
+def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return the page of a form again after a refusal, with its message and status."""
     status = page_status_of(refusal)
-    response = page_response(render(name, status=status, form_action=form_action, problem=refusal.message, **values))
+    response = page_response(render(name, status=status, problem=refusal.message, **values))
     match refusal:
         case Limited():
             response.headers["Retry-After"] = str(refusal.retry_after)
@@ -124,14 +123,6 @@ async def visitor_with_mfa() -> Visitor | None:
     return None if user is None or user.mfa_missing else user
 
 
-def form_targets(redirect_uri: str | None) -> str:
-    """Return the form-action policy of a page.
-
-    Browsers also apply this policy to the redirects after a form, so it must allow the application's redirect URI.
-    """
-    return "'self'" if redirect_uri is None else f"'self' {uris.csp_source(redirect_uri)}"
-
-
 async def page_values(next_path: str) -> dict[str, Any]:
     """Return the values of the sign-in and sign-up pages that depend on the application that the user is signing in to."""
     return values_of(await sign_in_flow.load_options(ports(), next_path), next_path)
@@ -158,14 +149,13 @@ def values_of(options: SignInOptions, next_path: str) -> dict[str, Any]:
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "offers_sign_up": options.offers_sign_up,
         "design": options.design,
-        "form_action": form_targets(options.redirect_uri),
     }
 
 
-def form_page(name: str, *, form_action: str = "'self'", **values: Any) -> Response:
+def form_page(name: str, **values: Any) -> Response:
     """Return a page with a form for a browser without a session. The form token is bound to the browser's device cookie."""
     device_id = cookies.device_cookie() or cookies.new_device_id()
-    page = render(name, form_action=form_action, form_token=browser.form_token(device_id), **values)
+    page = render(name, form_token=browser.form_token(device_id), **values)
     response = page_response(page)
     cookies.keep_device_cookie(response, device_id)
     return response
@@ -370,7 +360,7 @@ async def sign_out_browser(user: Visitor | None, after: str, signed_out: Respons
         response = await signed_out_page(logout)
     else:
         # A page instead of a redirect, because browsers apply the form-action policy to redirects,
-        # and ours does not allow the URLs of applications.
+        # and many pages have a button to sign out.
         assert logout.secret is not None, "a logout continues"
         response = page_response(render("federation/signing_out.html", next_path=logout.url))
         cookies.set_logout_cookie(response, logout.secret)

@@ -123,7 +123,7 @@ def _decision(action: str) -> DeviceDecision:
 
 
 def _page(name: str, user: Person, **values: Any) -> Response:
-    return page_response(render(name, form_action="'self'", form_token=_form_token(), email=user.email, **values))
+    return page_response(render(name, form_token=_form_token(), email=user.email, **values))
 
 
 def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Response:

@@ -16,7 +16,7 @@ from entrypoints.http.edge.context import page_response, ports
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import end_page, form_targets, redirect, sign_out_browser, visitor
+from entrypoints.http.pages.authentication.sign_in import end_page, redirect, sign_out_browser, visitor
 
 routes = Blueprint("end_session", __name__)
 
@@ -36,7 +36,7 @@ PARAMETERS: Final = {
 @describes_page(
     {
         200: "The page that asks the user, or that says that the user is signed out.",
-        303: "Signed out. Redirect to the post_logout_redirect_uri.",
+        303: "Signed out, now or before. Redirect to the post_logout_redirect_uri.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -45,7 +45,8 @@ async def end_session() -> Response:
     """Sign the user out at the request of an application.
 
     The application opens this URL in the user's browser. The user is asked first, unless
-    `id_token_hint` is an ID token of a session that was authorized in this browser. The sessions of
+    `id_token_hint` is an ID token of a session that was authorized in this browser. If no user is
+    signed in, an ID token of the application is enough to return to it at once. The sessions of
     other applications that were authorized in this browser end too, except those with the scope
     `offline_access`.
     """
@@ -53,7 +54,7 @@ async def end_session() -> Response:
     user = await visitor()
     if facts.is_proven:
         return await _sign_out(user, facts)
-    return _signed_out_page(facts) if user is None else await _question_page(user, facts)
+    return _signed_out(facts) if user is None else await _question_page(user, facts)
 
 
 @routes.post(END_SESSION_PATH)
@@ -82,7 +83,7 @@ async def answer_question() -> Response:
     form, cookie = await read_form(), cookies.session_cookie()
     facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
     if user is None or cookie is None:
-        return _signed_out_page(facts)
+        return _signed_out(facts)
     browser.check_form_token(cookie, form.get("form_token", ""))
     return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
 
@@ -96,12 +97,15 @@ async def _sign_out(user: Visitor | None, facts: LogoutRequestFacts) -> Response
     return await sign_out_browser(user, facts.path_after or ACCOUNT_PATH, signed_out)
 
 
-def _signed_out_page(facts: LogoutRequestFacts) -> Response:
-    """Return the page for a browser without a session.
+def _signed_out(facts: LogoutRequestFacts) -> Response:
+    """Return the response for a browser without a session.
 
-    It links to the application instead of redirecting there: nothing shows that the user has ever
-    used this application, so any page could use us as a redirector (RFC 9700 section 4.11).
+    With an ID token of the application, it redirects there. Otherwise a page links there: nothing
+    shows that the user has ever used the application, so any page could use us as a redirector (RFC
+    9700 section 4.11).
     """
+    if facts.has_hint and facts.return_url is not None:
+        return redirect(facts.return_url)
     application = None if facts.service is None or facts.return_url is None else ApplicationReturn(facts.service.name, facts.return_url)
     return end_page(application, cannot_return=facts.cannot_return)
 
@@ -110,7 +114,6 @@ async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
     design = None if facts.service is None else await branding.get_design(ports(), facts.service.org_id)
     page = render(
         "federation/end_session.html",
-        form_action=form_targets(facts.return_url),
         design=design,
         form_token=browser.form_token(cookies.session_cookie() or ""),
         action=facts.request.path,

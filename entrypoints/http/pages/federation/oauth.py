@@ -26,7 +26,6 @@ from core.federation.oauth.authorization_steps import NextStep, Step
 from core.federation.oauth.consents_rules import consent_scopes
 from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
 from core.federation.oauth.pushed_requests_rules import PushedRequest
-from core.kernel import uris
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Visitor
@@ -38,7 +37,7 @@ from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import form_targets, redirect, sign_in_form, visitor_with_mfa
+from entrypoints.http.pages.authentication.sign_in import redirect, sign_in_form, visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
 
@@ -221,7 +220,6 @@ def to_application(answer: AuthorizationResponse, status: int = 303) -> Response
         return redirect(answer.url, status)
     page = render(
         "federation/form_post.html",
-        form_action=uris.csp_source(answer.redirect_uri),
         scripted=True,
         redirect_uri=answer.redirect_uri,
         parameters=answer.parameters,
@@ -234,7 +232,6 @@ async def _question_page(user: Visitor, authorization: Authorization, step: Next
     design = None if service is None else await branding.get_design(ports(), service.org_id)
     page = render(
         "federation/authorize.html",
-        form_action=form_targets(authorization.redirect_uri),
         design=design,
         form_token=browser.form_token(cookies.session_cookie() or ""),
         action=authorization.request.path,

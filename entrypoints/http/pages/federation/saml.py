@@ -7,7 +7,6 @@ from quart import Blueprint, Response, after_this_request, request
 from core.applications.access_rules import NoAccessToService
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.sign_on_rules import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
-from core.kernel import uris
 from core.kernel.errors import Refusal, refuse
 from core.kernel.principals import AddressNotVerified
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
@@ -72,7 +71,6 @@ def result_page(result: SignOnResult) -> Response:
     """
     page = render(
         "federation/saml_response.html",
-        form_action=uris.csp_source(result.acs_url),
         scripted=True,
         acs_url=result.acs_url,
         saml_response=result.saml_response,

@@ -101,4 +101,4 @@ async def show_preview(org_slug: str) -> Response:
         "sign_up": "/app/sign-up",
         "forgot_password": "/app/forgot-password",
     }
-    return page_response(render("authentication/sign_in.html", design=await _design(), **values))
+    return page_response(render("tenancy/sign_in_preview.html", design=await _design(), **values))

@@ -7,7 +7,7 @@ inviter may know one, so a form that signs in or confirms a membership has a for
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.authentication import browser, joining
 from core.authentication.joining_rules import InvitationAnswer, OpenInvitation
@@ -26,13 +26,13 @@ from entrypoints.http.edge.context import app_context, caller, page_response, po
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages import render
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
 from entrypoints.http.pages.authentication.sign_in import (
     JOINED,
     check_browser_form,
     form_page,
-    form_targets,
     page_values,
     presented_browser,
     redirect,
@@ -68,7 +68,7 @@ async def follow_link() -> Response:
     Redirects to the page of the frontend, if the operator has configured one, or else to our own
     page.
     """
-    token = request.args.get("token", "")
+    token = link_token()
     if parse_id(token) is None:
         raise LinkIncomplete
     location = f"{app_context().acceptance_page}?{urlencode({'token': token})}"
@@ -94,7 +94,7 @@ async def invitation_page() -> Response:
     The page has buttons to accept and to decline. A new user chooses a password there. Opening it
     changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
     """
-    return await _show(request.args.get("token", ""))
+    return await _show(link_token())
 
 
 async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:
@@ -107,10 +107,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
     received, answer = opened.received, opened.answer
     invitation = received.invitation
     chooses_password, is_signed_in = answer is InvitationAnswer.CHOOSE_PASSWORD, answer is InvitationAnswer.SIGNED_IN
-    # After the form, the browser can be redirected to the application, so the policy must allow that.
-    launch_url = await joining.launch_url(ports(), invitation.org_id) if chooses_password or is_signed_in else None
     values: dict[str, Any] = {
-        "form_action": form_targets(launch_url),
         "design": await branding.get_design(ports(), invitation.org_id),
         "token": token,
         "organization": received.organization_name,

@@ -13,7 +13,7 @@ from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, CODE, SIGN_IN, FakeBrowser, leads_to, set_cookies
 from tests.support.builders import EMAIL, PASSWORD, Api, run_sql, sign_in
-from tests.support.mfa import Authenticator
+from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
 from tests.support.tenants import Tenants
 
@@ -30,11 +30,23 @@ async def test_a_password_alone_gives_no_session_if_a_code_is_required(browser: 
 
 async def test_a_malformed_code_is_400_and_not_counted(browser: FakeBrowser, factor: Authenticator) -> None:
     await browser.sign_in()
-    for code in ("", "12345", "1234567", "abcd-efgh", "\uff11\uff12\uff13\uff14\uff15\uff16", " 123456"):
+    for code in ("", "12345", "1234567", "abcd.efgh", "\uff11\uff12\uff13\uff14\uff15\uff16", "\u00a0123456"):
         answer = await browser.show_code(code)
         assert answer.status == 400, code
         assert 'aria-invalid="true"' in answer.text
     assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+
+
+@pytest.mark.parametrize("spelling", [" {0} {1}\n", "{0}{1}", "{0}-{1}"])
+async def test_a_backup_code_is_taken_in_any_case_with_or_without_the_dash(
+    browser: FakeBrowser, factor: Authenticator, api: Api, spelling: str
+) -> None:
+    """The API keeps its format (security M-3)."""
+    code = spelling.format(*BACKUP_CODES[0].lower().split("-"))
+    await browser.sign_in()
+    assert leads_to(await browser.show_code(code)) == ACCOUNT
+    pre_auth = (await api.login()).json["access_token"]
+    assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=pre_auth)).status == 400
 
 
 async def test_a_code_works_once_and_a_wrong_code_allows_another_attempt(

@@ -63,7 +63,7 @@ async def test_without_a_hint_the_page_asks(till: RelyingParty, browser: SamlBro
     page = await browser.open(path)
     assert "Till" in page.text
     assert "Sign out of" in page.text
-    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    assert "form-action" not in page.headers["Content-Security-Policy"]
     assert leads_to(await browser.send(path, form_token=form_token(page), answer="refuse")) == ACCOUNT
     assert await browser.is_in()
     assert leads_to(await browser.send(path, form_token=form_token(page), answer="continue")) == f"{BYE}&state=s"

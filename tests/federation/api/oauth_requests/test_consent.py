@@ -32,7 +32,7 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     assert page.status == 200
     assert "Continue to <bdi>Shop</bdi>?" in page.text
     assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
-    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    assert "form-action" not in page.headers["Content-Security-Policy"]
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
     token = form_token(page)
     place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue"))
@@ -125,14 +125,9 @@ async def test_a_native_application_needs_consent_every_time(mobile_app: Relying
     relying_party = mobile_app
     await sign_in_browser(relying_party, user)
     assert "code" in redirect_parts(await relying_party.open_request())[1]
-    for uri, origin in [
-        ("com.example.shop:/back", "com.example.shop:"),
-        ("http://127.0.0.1:51004/back", "http://127.0.0.1:51004"),
-        ("http://[::1]:51004/b", "http:"),
-    ]:
+    for uri in ("com.example.shop:/back", "http://127.0.0.1:51004/back", "http://[::1]:51004/b"):
         page = await relying_party.open_request(redirect_uri=uri)
         assert page.status == 200
-        assert f"form-action 'self' {origin};" in page.headers["Content-Security-Policy"]
 
 
 async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, user: Account) -> None:
@@ -154,7 +149,7 @@ async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_pa
     page = await relying_party.browser.open(target)
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
     assert "signs people in for <bdi>Acme</bdi>" in page.text
-    assert "form-action 'self' https://shop.example.com;" in page.headers["Content-Security-Policy"]
+    assert "form-action" not in page.headers["Content-Security-Policy"]
     page_again = await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
     assert (page_again.status, "<bdi>Shop</bdi>" in page_again.text) == (401, True)
     assert (
@@ -174,7 +169,6 @@ async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingPa
 async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_party: RelyingParty) -> None:
     page = await relying_party.browser.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
     assert "<h1>Sign in</h1>" in page.text
-    assert "form-action 'self';" in page.headers["Content-Security-Policy"]
 
 
 async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:

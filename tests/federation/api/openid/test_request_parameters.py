@@ -140,7 +140,7 @@ async def test_an_answer_can_be_posted(signed_in: OpenIdClient, user: Account) -
     nonce = re.search(r"script-src 'nonce-([\w-]+)'", policy)
     assert nonce
     assert f'<script nonce="{nonce[1]}">' in page.text
-    assert "form-action https://shop.example.com" in policy
+    assert "form-action" not in policy
     tokens = await signed_in.party.exchange(fields["code"])
     assert (await signed_in.id_claims(tokens.json))["nonce"] == "n"
     target, fields = posted(await signed_in.open(response_mode="form_post", prompt="none", scope="openid email"))

@@ -1,10 +1,16 @@
-"""Texts of tenants, directories and users never become markup: every text of the database contains some, and every page is opened.
+"""Texts from outside never become an element or an attribute of a page.
 
-This is more than an attacker can do, because the API refuses most of these texts.
+Every text of the database contains markup, and every page is opened. This is more than an attacker
+can do, because the API refuses most of these texts. Then every documented parameter of every page
+outside the console contains markup. `form-action` does not limit all these pages (decision 360).
 """
 
 import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -12,17 +18,24 @@ from lxml import html
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from tests.proof.access.pages.opening import Opened, open_all
-from tests.proof.access.state import undo
+from entrypoints.http.edge.openapi import is_page
+from tests.proof.access.calls import Request, call, routes
+from tests.proof.access.pages.opening import Opened, open_all, operations
+from tests.proof.access.state import mark, undo
+from tests.proof.access.table import AUTHORIZATION, BROWSER, REQUESTS
 from tests.proof.access.world import World
 from tests.support.builders import run_sql
 
 pytestmark = pytest.mark.slow
 
 MARKUP: Final = (
-    "\"'></title></textarea></script><img src=probe onerror=alert(1)><script>probe()</script><a href=javascript:probe()>{{ 7 * 7 }}"
+    "\"' onfocus=probe() formaction=//probe.example probe=\"'></title></textarea></script></style><base href=//probe.example>"
+    "<img src=probe onerror=alert(1)><script>probe()</script><a href=javascript:probe()>{{ 7 * 7 }}<form action=//probe.example>"
+    "<button formaction=//probe.example><input name=probe value='"  # the last attribute takes in what follows
 )
 SCRIPT_URL: Final = "javascript:probe()//"
+# What an authorization request shows on pages, or sends to the application. The answer of `form_post` is a page.
+REQUESTED: Final = ("login_hint", "state", "nonce", "scope", "prompt", "ui_locales", "error_description")
 # Texts that the pages' addresses and the database's own rules need as they are.
 KEPT: Final = frozenset({"organizations.slug", "services.slug", "tiers.id", "domains.domain"})
 # Columns that must be among the changed ones.
@@ -64,13 +77,20 @@ async def spoil(pool: Pool, slug: str, text: str) -> list[str]:
 
 def findings(page: Opened) -> list[str]:
     document = html.document_fromstring(page.answer.text)
-    found = [f"has {html.tostring(each)[:80]!r}" for each in document.xpath("//img[@src='probe']|//@onerror/..|//script[not(@src)]")]
-    for element, attribute, link, _ in document.iterlinks():
-        if element.tag != "img" and link.strip().lower().startswith(("javascript:", "data:text")):
-            found.append(f"{element.tag} has the {attribute} {link[:60]}")
+    injected = "//base|//script[not(@src or @nonce)]|//*[@name='probe']|//@*[starts-with(name(), 'on') or name() = 'probe']/.."
+    found = [f"has {html.tostring(each)[:80]!r}" for each in document.xpath(injected)]
+    for element, attribute, link in links(document):
+        if link.strip().lower().startswith(("javascript:", "data:text", "probe", "//probe")):
+            found.append(f"{element} has the {attribute} {link[:60]}")
     if page.answer.status >= 500 and page.route.startswith("GET"):  # a form can fail, because no stored URL is like this one
         found.append(f"its status is {page.answer.status}")
     return [f"{page.route} {each}" for each in found]
+
+
+def links(document: html.HtmlElement) -> list[tuple[str, str, str]]:
+    """Return each attribute that leads elsewhere: element, attribute and value."""
+    names = ("href", "src", "action", "formaction", "data", "poster", "background", "srcset", "ping")
+    return [(str(each.tag), name, each.get(name)) for name in names for each in document.xpath(f"//*[@{name}]")]
 
 
 @pytest.mark.parametrize("text", [MARKUP, SCRIPT_URL], ids=["markup", "script-url"])
@@ -88,3 +108,85 @@ async def test_no_text_of_the_database_becomes_markup(app: QuartTrio, pool: Pool
         assert not wrong, "\n".join(wrong)
     finally:
         await undo(pool)
+
+
+# Pages outside the console
+
+# Headings that must be among those of the opened pages, without the text.
+SEEN: Final = {
+    "Check your inbox",
+    "Confirm that it's you",
+    "Connect a device",
+    "Continue to Aurora Shop?",
+    "Continue to the application",
+    "Create your account for Aurora Shop",
+    "Email address verified",
+    "Enter your code",
+    "Sign in on this device?",
+    "Sign in to Aurora Shop",
+    "Sign out of Gatehouse?",
+    "You are invited to Aurora Works",
+    "You're signed in",
+    "You're signed out",
+}
+
+
+async def parameters(app: QuartTrio, world: World) -> dict[str, list[str]]:
+    """Return the documented parameters of each page outside the console, of its query or its form."""
+    answer = await call(app, "GET /openapi.json", Request(), world.callers["anonymous"])
+    found, console = {}, operations(app)
+    for route, view in routes(app):
+        method, rule = route.split()
+        if is_page(view) is False or route in console:
+            continue
+        described = json.loads(answer.text)["paths"].get(re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule), {}).get(method.lower(), {})
+        body = described.get("requestBody", {}).get("content", {}).get("application/x-www-form-urlencoded", {}).get("schema", {})
+        names = [each["name"] for each in described.get("parameters", ()) if each.get("in") == "query"]
+        found[route] = sorted({*names, *body.get("properties", {})} - {"form_token"})
+    return found
+
+
+def requests_with(text: str, names_by_route: Mapping[str, list[str]]) -> Iterator[tuple[str, Request]]:
+    """Yield requests of all pages outside the console, each with the text in one value."""
+    value = text.replace("{", "{{").replace("}", "}}")
+    for route, names in names_by_route.items():
+        request = REQUESTS.get(route, Request(form={} if route.startswith("POST") else None))
+        for name in ["", *names]:
+            changed = {name: value} if name else {}
+            if request.form is not None:
+                yield route, replace(request, form={**request.form, **changed})
+            else:
+                yield route, replace(request, query={**request.query, **changed})
+    for name in REQUESTED:
+        asked = {**AUTHORIZATION, "scope": "openid", name: value}
+        yield "GET /auth/authorize", Request(query={"prompt": "consent", **asked})
+        yield "GET /auth/authorize", Request(query={"prompt": "none", **asked, "response_mode": "form_post"})
+        for page in ("GET /app/sign-in", "GET /app/sign-up", "GET /app/forgot-password"):
+            query = f"{urlencode(AUTHORIZATION, safe='{}')}&{urlencode({'scope': 'openid', name: text})}"
+            yield page, Request(query={"next": f"/auth/authorize?{query}"})
+    yield "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login", Request(query={"RelayState": value})
+    failed = {"error": "access_denied", "error_description": value, "state": "made up"}
+    yield "GET /auth/<provider:provider>/callback", Request(query=failed, cookies=BROWSER)
+
+
+@pytest.mark.parametrize("text", [MARKUP, SCRIPT_URL], ids=["markup", "script-url"])
+async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, world: World, text: str) -> None:
+    """The names and the branding of the database contain the same text."""
+    slug, wrong, seen = world.home.organization.slug, [], set()
+    await run_sql(pool, "update users set name = %s", f"A Name of {slug}")
+    await spoil(pool, slug, text)
+    await run_sql(pool, "update branding set logo_url = %s", text)
+    start = await mark(pool)
+    try:
+        for route, request in requests_with(text, await parameters(app, world)):
+            for caller in (world.callers["browser"], world.callers["anonymous"]):
+                await run_sql(pool, "delete from rates")
+                answer = await call(app, route, replace(request, headers={"Accept": "text/html"}), caller)
+                await undo(pool, start)
+                if answer.text and answer.headers["Content-Type"].startswith("text/html"):
+                    seen.add(" ".join(html.document_fromstring(answer.text).xpath("string(//h1)").replace(text, "").split()))
+                    wrong += findings(Opened(route, answer))
+        assert not wrong, "\n".join(dict.fromkeys(wrong))
+    finally:
+        await undo(pool)
+    assert SEEN - seen == set()

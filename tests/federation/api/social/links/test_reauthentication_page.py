@@ -2,7 +2,6 @@
 
 import re
 from datetime import timedelta
-from html import unescape
 
 import pytest
 
@@ -45,8 +44,7 @@ async def account(provider_only: ProviderSignIn, ports: Ports) -> Account:
 async def go_to_provider(sign_in: ProviderSignIn, asking: Answer) -> Answer:
     """Press the button of the provider, sign in there, and return the response of the callback."""
     [action] = re.findall(rf'action="({PAGE}/[a-z]+)"', asking.text.replace(f"{PAGE}/email", ""))
-    page = await sign_in.browser.send(action, **hidden_fields(asking))
-    path = unescape(re.search(r'href="(/auth/[^"]+)"', page.text)[1])  # type: ignore[index]
+    path = leads_to(await sign_in.browser.send(action, **hidden_fields(asking)))
     url = sign_in.provider.visit((await sign_in.browser.open(path)).headers["Location"])
     return await sign_in.browser.open(url.removeprefix(BASE_URL))
 

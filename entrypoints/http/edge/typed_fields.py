@@ -1,0 +1,83 @@
+"""What people type or paste into pages, in the form that the API takes (decision 361). A value that no reader knows stays as it is."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from quart import request
+
+_BACKUP_CODE: Final = re.compile("([0-9A-Z]{4})-?([0-9A-Z]{4})")
+_URL_AROUND_HOST: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#\s]*@)?([^/?#\s@:]+)(?::[0-9]+)?(?:[/?#].*)?", re.IGNORECASE)
+_CERTIFICATE: Final = re.compile(r"(?:-----BEGIN CERTIFICATE-----)?([A-Za-z0-9+/=\s]+)(?:-----END CERTIFICATE-----)?")
+_LINE: Final = 64  # characters of a line in PEM (RFC 7468)
+# What programs and people put around an address or a link: spaces, also invisible ones, and punctuation.
+_SPACES: Final = " \t\r\n\v\f\u00a0\u200b\ufeff"
+_AROUND_LINKS: Final = _SPACES + ".,;:!?)>]}\"'"
+
+
+def to_code(text: str) -> str:
+    """Return a code without ASCII spaces. A backup code is also in upper case and has its dash."""
+    code = re.sub(r"\s", "", text, flags=re.ASCII)
+    match = _BACKUP_CODE.fullmatch(code.upper()) if code.isascii() else None
+    return code if match is None else f"{match[1]}-{match[2]}"
+
+
+def trim(text: str) -> str:
+    """Return a text without the spaces around it, also invisible ones."""
+    return text.strip(_SPACES)
+
+
+def to_slug(text: str) -> str:
+    """Return a slug in lower case, without the spaces around it."""
+    return trim(text).lower()
+
+
+def to_domain(text: str) -> str:
+    """Return the domain of a text such as `https://example.com./login` or `@example.com`."""
+    match = _URL_AROUND_HOST.fullmatch(trim(text))
+    return text if match is None else match[1].removesuffix(".")
+
+
+def to_host(text: str) -> str:
+    """Return a host name without a final dot and the spaces around it. A port stays, and is refused: it has a field of its own."""
+    return trim(text).removesuffix(".")
+
+
+def to_routes(text: str) -> str:
+    """Return lines with a domain and more, each with its domain as `to_domain` returns it."""
+    lines = (trim(line).split(maxsplit=1) for line in text.splitlines())
+    return "\n".join(" ".join([to_domain(domain), *more]) for domain, *more in filter(None, lines))
+
+
+def to_certificate(text: str) -> str:
+    """Return a certificate in PEM, also if its header, its line ends or its indentation are not those of PEM."""
+    match = _CERTIFICATE.fullmatch(trim(text))
+    if match is None or not match[1].strip():
+        return text
+    content = "".join(match[1].split())
+    lines = (content[start : start + _LINE] for start in range(0, len(content), _LINE))
+    return "\n".join(["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----", ""])
+
+
+# A field name has one kind on all pages. Fields of other kinds, such as passwords, are taken as they are.
+READERS: Final[Mapping[str, Callable[[str], str]]] = {
+    "code": to_code,
+    "domain": to_domain,
+    "domains": to_routes,
+    "email": trim,
+    "email_code": to_code,
+    "from_email": trim,
+    "host": to_host,
+    "slo_certificate": to_certificate,
+    "slug": to_slug,
+}
+
+
+def read_typed(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a form, each as its reader returns it."""
+    return {name: READERS[name](value) if name in READERS else value for name, value in fields.items()}
+
+
+def link_token() -> str:
+    """Return the token of the link that the browser opened, without what was copied with it. Empty if there is none."""
+    return "".join(request.args.get("token", "").split()).strip(_AROUND_LINKS)

@@ -1,0 +1,275 @@
+"""Chromium follows an application to another origin after its callback, from every page that leads to an application.
+
+Chromium applies `form-action` to all redirects after a form, also to those of other servers
+(https://github.com/w3c/webappsec-csp/issues/8). Only a browser can show it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from secrets import token_hex
+from threading import Thread
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import psycopg
+import pytest
+
+from entrypoints.http.pages.form_targets import LEADING_AWAY, POSTING_AWAY
+from tests.proof.e2e.browser import Browser
+from tests.proof.e2e.conftest import SharedService
+from tests.proof.e2e.process import Service
+from tests.proof.e2e.test_account import STEP, code_of
+
+pytestmark = pytest.mark.slow
+
+OWNER, PASSWORD = "grace@example.com", "nine lions at the river"
+SETTINGS: Final = {
+    "SSO_PLATFORM_OWNER_EMAIL": OWNER,
+    "SSO_PLATFORM_OWNER_PASSWORD": PASSWORD,
+    "SSO_AUTO_APPROVE_ORGANIZATIONS": "true",
+    "SSO_EMAIL_SIGN_IN": "true",
+}
+SHOP: Final = "/api/organizations/acme/services/shop"
+
+
+class Application(ThreadingHTTPServer):
+    """An application at `localhost` that redirects each request to another origin, where its users are at home."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.origin, self.home = f"http://localhost:{self.server_port}", f"http://127.0.0.1:{self.server_port}/home"
+        self.received: list[tuple[str, str, str | None, str | None]] = []  # method, path, Origin and Referer
+        Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Application
+
+    def do_GET(self) -> None:
+        if self.headers["Host"].startswith("localhost"):
+            self.server.received.append((self.command, urlsplit(self.path).path, self.headers["Origin"], self.headers["Referer"]))
+        is_home = self.path == "/home"
+        self.send_response(200 if is_home else 302)
+        self.send_header("Content-Type" if is_home else "Location", "text/html" if is_home else self.server.home)
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><link rel=icon href='data:,'><h1>Home</h1>" if is_home else b"")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@dataclass
+class World:
+    """A browser, and a service with an organization and its application."""
+
+    shared: SharedService
+    application: Application
+    client_id: str
+    browser: Browser
+    email: str = ""
+
+    @property
+    def service(self) -> Service:
+        return self.shared.service
+
+    def request(self, **changes: str) -> str:
+        """Return the path of an authorization request."""
+        request = {"client_id": self.client_id, "redirect_uri": f"{self.application.origin}/callback", "response_type": "code"}
+        return f"/auth/authorize?{urlencode({**request, 'scope': 'openid', 'state': 's3cret', **changes})}"
+
+    def open(self, path: str) -> None:
+        self.browser.open(f"{self.service.address}{path}")
+
+    def execute(self, sql: str) -> None:
+        with psycopg.connect(self.shared.conninfo) as connection:
+            connection.execute(sql, [self.email])
+
+    def add_user(self, agrees: bool = True) -> None:
+        """Add a user who has agreed to the access of the application."""
+        self.service.register(self.email, PASSWORD)
+        self.service.follow(self.shared.sink.wait_for(self.email).link)
+        if agrees:
+            self.agree()
+
+    def agree(self) -> None:
+        self.execute(
+            "insert into consents (user_id, org_id, service_id, scope, granted_at)"
+            " select u.id, s.org_id, s.id, '{openid}', now() from users u, services s where u.email = %s and s.slug = 'shop'"
+        )
+
+    def sign_in(self) -> None:
+        self.browser.fill("Email address", self.email)
+        self.press("Password", PASSWORD, "Sign in")
+
+    def press(self, label: str, text: str, button: str) -> None:
+        self.browser.fill(label, text)
+        self.browser.press(button)
+
+    def sign_up(self) -> str:
+        """Sign up on the page, agree, and return the link of the email."""
+        self.open(f"/app/sign-up?{urlencode({'next': self.request()})}")
+        self.browser.fill("Email address", self.email)
+        self.press("Password", PASSWORD, "Create account")
+        self.agree()
+        return self.shared.sink.wait_for(self.email).link
+
+
+@pytest.fixture(scope="module")
+def application() -> Iterator[Application]:
+    with Application() as started:
+        yield started
+        started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def client_id(shared: SharedService, application: Application) -> str:
+    service, origin = shared.serving(), application.origin
+    post = partial(service.post, token=service.login(OWNER, PASSWORD)["access_token"])
+    shop = {"slug": "shop", "name": "Shop", "service_type": "web", "redirect_uris": [f"{origin}/callback"]}
+    saml = {"enabled": True, "entity_id": f"{origin}/metadata", "acs_url": f"{origin}/acs"}
+    assert post("/api/organizations", {"slug": "acme", "name": "Acme"}).status_code == 200
+    created = post("/api/organizations/acme/services", {**shop, "post_logout_redirect_uris": [f"{origin}/bye"]})
+    assert created.status_code == 200, created.text
+    access = {"policy": "anyone", "launch_url": f"{origin}/start"}
+    answers = [
+        post(f"{SHOP}/saml", saml),
+        post(f"{SHOP}/saml/certificate"),
+        service.call("PUT", f"{SHOP}/access", access, token=service.login(OWNER, PASSWORD)["access_token"]),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200], [answer.text for answer in answers]
+    return str(created.json()["service"]["client_id"])
+
+
+@pytest.fixture
+def world(shared: SharedService, application: Application, client_id: str, browser: Browser) -> World:
+    application.received.clear()
+    return World(shared, application, client_id, browser, f"{token_hex(4)}@example.com")
+
+
+def by_password(world: World, **changes: str) -> None:
+    world.add_user()
+    world.open(world.request(**changes))
+    world.sign_in()
+
+
+def by_second_factor(world: World) -> None:
+    world.add_user()
+    token = world.service.login(world.email, PASSWORD)["access_token"]
+    secret = world.service.post("/api/user/mfa/setup", token=token).json()["secret"]
+    assert world.service.post("/api/user/mfa/verify", {"code": code_of(secret)}, token=token).status_code == 200
+    world.open(world.request())
+    world.sign_in()
+    world.press("Code", code_of(secret, later=STEP), "Continue")
+
+
+def by_emailed_code(world: World) -> None:
+    ask_for_email(world)
+    world.press("6-digit code", re.findall(r"(?m)^\d{6}\b", world.shared.sink.wait_for(world.email, 2).text)[0], "Continue")
+
+
+def by_emailed_link(world: World) -> None:
+    ask_for_email(world)
+    world.browser.open(world.shared.sink.wait_for(world.email, 2).link)
+    world.browser.press("Continue")
+
+
+def ask_for_email(world: World) -> None:
+    world.add_user()
+    world.open(world.request())
+    world.press("Email address", world.email, "Email me a code")
+
+
+def by_sign_up(world: World) -> None:
+    world.browser.open(world.sign_up())
+
+
+def by_verification_in_another_browser(world: World) -> None:
+    link = world.sign_up()
+    world.browser.forget()
+    world.browser.open(link)
+    world.press("Password", PASSWORD, "Sign in")
+
+
+def by_consent(world: World) -> None:
+    world.add_user(agrees=False)
+    world.open(world.request())
+    world.sign_in()
+    world.browser.press("Continue")
+
+
+def by_reauthentication(world: World) -> None:
+    world.add_user()
+    world.open("/app/sign-in")
+    world.sign_in()
+    world.execute(
+        "update sessions set created_at = created_at - interval '3 hours', authenticated_at = null"
+        " where user_id = (select id from users where email = %s)"
+    )
+    world.open(f"/app/reauthenticate?{urlencode({'next': world.request()})}")
+    world.press("Password", PASSWORD, "Confirm")
+
+
+def by_sign_out(world: World) -> None:
+    world.add_user()
+    world.open("/app/sign-in")
+    world.sign_in()
+    request = {"client_id": world.client_id, "post_logout_redirect_uri": f"{world.application.origin}/bye"}
+    world.open(f"/auth/end-session?{urlencode(request)}")
+    world.browser.press("Sign out")
+
+
+def by_invitation(world: World) -> None:
+    token = world.service.login(OWNER, PASSWORD)["access_token"]
+    answer = world.service.post("/api/organizations/acme/invitations", {"email": world.email, "role": "member"}, token=token)
+    assert answer.status_code == 200, answer.text
+    world.browser.open(world.shared.sink.wait_for(world.email).link)
+    world.press("Choose a password", PASSWORD, "Join")
+
+
+def by_saml(world: World) -> None:
+    world.email = OWNER
+    world.open(f"/app/sign-in?{urlencode({'next': f'{SHOP}/saml/login'})}")
+    world.sign_in()
+
+
+WALKS: Final[dict[str, Callable[[World], None]]] = {
+    "accounts/sign_up.html": by_sign_up,
+    "accounts/verified.html": by_verification_in_another_browser,
+    "authentication/email_sign_in_code.html": by_emailed_code,
+    "authentication/email_sign_in_link.html": by_emailed_link,
+    "authentication/reauthentication.html": by_reauthentication,
+    "authentication/sign_in.html": by_password,
+    "authentication/sign_in_code.html": by_second_factor,
+    "federation/authorize.html": by_consent,
+    "federation/end_session.html": by_sign_out,
+    "federation/form_post.html": partial(by_password, response_mode="form_post"),
+    "federation/saml_response.html": by_saml,
+    "tenancy/invitation.html": by_invitation,
+}
+
+
+def test_every_page_that_leads_to_an_application_is_walked() -> None:
+    assert WALKS.keys() == LEADING_AWAY | POSTING_AWAY
+
+
+@pytest.mark.parametrize("page", WALKS)
+def test_the_browser_arrives_where_the_application_goes(world: World, page: str) -> None:
+    """And the application learns our origin from the browser, but no path, query or token."""
+    WALKS[page](world)
+    world.browser.wait_until(lambda: world.browser.address == world.application.home)
+    assert world.browser.heading == "Home"
+    assert world.browser.complaints() == []
+    [(method, _, origin, referrer)] = world.application.received
+    if page in POSTING_AWAY:
+        assert (method, origin, referrer) == ("POST", world.service.address, f"{world.service.address}/")
+    else:
+        assert (method, origin, referrer) == ("GET", None, None)
