@@ -94,7 +94,16 @@ class Tokens(Protocol):
         ...
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the accepted keys. The newest key without a retirement time signs."""
+        """Replace the accepted keys. `choose_signing_key` says which one signs."""
+        ...
+
+    def signing_kid(self, now: datetime) -> str | None:
+        """Return the id of the key that signs at this time, or None."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The number of calls of `use`."""
         ...
 
     async def new_key(self, now: datetime) -> SigningKey:

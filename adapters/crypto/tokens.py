@@ -19,7 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 from core.applications.client_settings_rules import thumbprint
 from core.authentication.openid_rules import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.tokens.dpop_rules import is_thumbprint
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey, choose_signing_key
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest
@@ -91,7 +91,8 @@ class JwtTokens:
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
         self._by_header: dict[str, tuple[str, _Key]] = {}
-        self._signing: _Key | None = None
+        self._signing: Sequence[SigningKey] = ()
+        self._generation = 0
         self._loaded_at = _NEVER
         # By the hash of the token, because a dump of the memory must not contain all tokens in use.
         self._verified: dict[bytes, _VerifiedToken] = {}
@@ -100,6 +101,11 @@ class JwtTokens:
     def loaded_at(self) -> datetime:
         """The time of the last call of `use`, in UTC, or the earliest possible time."""
         return self._loaded_at
+
+    @property
+    def generation(self) -> int:
+        """The number of calls of `use`."""
+        return self._generation
 
     @property
     def issuer(self) -> str:
@@ -117,13 +123,19 @@ class JwtTokens:
         return self._userinfo
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the accepted keys. The newest key without a retirement time signs."""
+        """Replace the accepted keys. `choose_signing_key` says which one signs."""
         parsed = sorted((self._parse(key) for key in keys), key=lambda key: key.created_at, reverse=True)
         self._keys = {key.kid: key for key in parsed}
         self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
-        self._signing = next((key for key in parsed if key.retires_at is None), None)
+        self._signing = tuple(keys)
+        self._generation += 1
         self._loaded_at = now
         self._verified = {}  # tokens of removed keys are invalid from now on
+
+    def signing_kid(self, now: datetime) -> str | None:
+        """Return the id of the key that signs at this time, or None if there is none."""
+        chosen = choose_signing_key(self._signing, now)
+        return None if chosen is None else chosen.kid
 
     async def new_key(self, now: datetime) -> SigningKey:
         """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
@@ -167,7 +179,7 @@ class JwtTokens:
             payload["amr"] = claims.amr
         if claims.key_thumbprint is not None:
             payload["cnf"] = {"jkt": claims.key_thumbprint}
-        return self._sign(payload, ACCESS_TOKEN)
+        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:
         """Return a signed access token of a program. Raises: LookupError if no key can sign."""
@@ -187,7 +199,7 @@ class JwtTokens:
             payload |= {"org": claims.org, "org_id": str(claims.org_id)}
         if claims.key_thumbprint is not None:
             payload["cnf"] = {"jkt": claims.key_thumbprint}
-        return self._sign(payload, ACCESS_TOKEN)
+        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
 
     def _audience_of(self, claims: Claims) -> str:
         if claims.audience is not None:
@@ -196,7 +208,7 @@ class JwtTokens:
 
     def sign_id_token(self, token: IdToken) -> str:
         """Return a signed ID token. Raises: LookupError if no key can sign."""
-        return self._sign(self.id_token_claims(token), ID_TOKEN)
+        return self._sign(self.id_token_claims(token), ID_TOKEN, token.issued_at)
 
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
         """Return the claims of an ID token, without signing it."""
@@ -234,7 +246,7 @@ class JwtTokens:
             "sid": str(token.session_id),
             "events": {LOGOUT_EVENT: {}},
         }
-        return self._sign(payload, LOGOUT_TOKEN)
+        return self._sign(payload, LOGOUT_TOKEN, token.issued_at)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims.
@@ -277,12 +289,12 @@ class JwtTokens:
         }
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
-        return self._sign(payload, PRE_AUTH_TOKEN)
+        return self._sign(payload, PRE_AUTH_TOKEN, claims.issued_at)
 
     def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
         """Return a signed stamp for the thing with this hash. Raises: LookupError if no key can sign."""
         payload = {"iss": self._base_url, "at": stamp.at.timestamp(), "of": subject.hex(), "token_use": "stamp"}
-        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP)
+        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP, stamp.at)
 
     def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
         """Return the stamp that was signed for this subject, or None if it is not valid."""
@@ -330,11 +342,12 @@ class JwtTokens:
             raise PreAuthExpired
         return claims
 
-    def _sign(self, payload: Mapping[str, Any], type_: str) -> str:
-        if self._signing is None:
+    def _sign(self, payload: Mapping[str, Any], type_: str, now: datetime) -> str:
+        kid = self.signing_kid(now)
+        if kid is None:
             raise LookupError("There is no signing key: `use` was not called, or all its keys have a retirement time.")
         text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
-        return self._encode(text.encode(), self._signing.kid, self._signing.private, type_)
+        return self._encode(text.encode(), kid, self._keys[kid].private, type_)
 
     def _verify(self, token: str, type_: str, now: datetime) -> tuple[dict[str, Any], _Key]:
         """Verify the signature and the type of a token, and return its payload and its key.

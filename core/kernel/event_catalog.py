@@ -30,6 +30,7 @@ class Target(StrEnum):
     API_RESOURCE = "api_resource"
     SERVICE_ACCOUNT = "service_account"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
+    SIGNING_KEY = "signing_key"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -82,6 +83,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
             *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
             *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
+            *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
             *_kinds("Service management", Target.SERVICE, "service.access.updated"),
             *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),

@@ -436,6 +436,10 @@ class SigningKeys(SigningKeysRead, Protocol):
         """Let all active keys retire at this time."""
         ...
 
+    async def remove_all(self) -> None:
+        """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
+        ...
+
 
 class IdentitiesRead(Protocol):
     """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""
