@@ -127,6 +127,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Personal tokens", Target.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.next_created", "saml.certificate.next_deleted"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),

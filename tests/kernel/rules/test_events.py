@@ -53,6 +53,8 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["security.mfa.failed", "security.changes.undone", "user.reauthenticated"], "user"),
     "access.refused": "organization",
     **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
+    **dict.fromkeys(["saml.certificate.next_created", "saml.certificate.next_deleted"], "service"),
+    **dict.fromkeys(["saml.certificate.activated", "saml.certificate.activation_undone"], "service"),
     **dict.fromkeys(["signing_key.rotated", "signing_key.compromised"], "signing_key"),
     **dict.fromkeys(["api_resource.created", "api_resource.updated", "api_resource.deleted"], "api_resource"),
     **dict.fromkeys(["api_resource.access.updated", "api_resource.client.updated", "api_resource.client.removed"], "api_resource"),
