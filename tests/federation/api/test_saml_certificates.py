@@ -9,6 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.federation.saml.configuration_rules import PREVIOUS_KEPT
 from core.kernel.principals import SYSTEM
+from core.kernel.values import rfc3339
 from core.maintenance.housekeeping_rules import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -64,7 +65,7 @@ async def test_a_certificate_is_published_before_it_signs_and_can_be_undone(
     assert (await certificates.published(), await certificates.signing()) == ([old, new], old)
 
     activated = await certificates.call("POST", "/activate")
-    assert (activated.json["is_active"], activated.json["undo_until"]) == (True, "2026-03-21T15:09:26Z")
+    assert (activated.json["is_active"], activated.json["undo_until"]) == (True, rfc3339(clock.now() + PREVIOUS_KEPT))
     assert (await certificates.published(), await certificates.signing()) == ([new, old], new)
     assert (await certificates.call("GET", "/next")).status == 404
 

@@ -20,7 +20,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, app_context, ports
+from entrypoints.http.edge.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
@@ -248,7 +248,7 @@ async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertific
 async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Delete the next certificate. The active one stays."""
     await saml.delete_next_certificate(ports(), acting(), service_slug)
-    return Response(status=204)
+    return no_content()
 
 
 @routes.post(f"{SAML}/certificate/activate")
