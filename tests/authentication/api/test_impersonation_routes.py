@@ -190,6 +190,7 @@ ALLOWED = {
             ("GET", "services/<service_slug>/oauth-credentials/<provider>"),
             ("GET", "services/<service_slug>/saml"),
             ("GET", "services/<service_slug>/saml/certificate"),
+            ("GET", "services/<service_slug>/saml/certificate/next"),
             ("POST", "services/<service_slug>/saml/metadata"),
             ("GET", "services/<service_slug>/saml/check"),
             ("POST", "services/<service_slug>/checkout"),

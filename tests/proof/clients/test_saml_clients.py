@@ -105,7 +105,7 @@ async def test_the_metadata_from_before_an_activation_is_enough(
             await change(action)
         response = await sign_on_again(browser, service)
         assert service.take(response.document).name_id == EMAIL
-        certificates.add(response.find("//ds:X509Certificate").text)
+        certificates.add(response.document.partition(b"X509Certificate>")[2].partition(b"<")[0])
     assert len(certificates) == 2
     await change("")
     response = await sign_on_again(browser, service)
