@@ -1,0 +1,341 @@
+"""Every route with every caller: statuses are those of the access matrix, and refused requests change nothing.
+
+Where the role or the permission is not sufficient, exactly one entry of the audit log says so (security L-5).
+"""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from core.kernel.api_scopes import find_scope, scope_of
+from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge.access import Access, ApplicationTokens, access_of
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.console import CONSOLE, DONE
+from tests.proof.access.robots import Robot
+from tests.proof.access.robots_table import ALL_ROBOTS
+from tests.proof.access.state import changes_since, mark, state, undo
+from tests.proof.access.table import CODES, NO_ACCESS_TOKEN, PEOPLE, REQUESTS, TO_SIGN_IN, read_matrix, worth_trying
+from tests.proof.access.tokens_table import ALL_TOKENS
+from tests.proof.access.world import KEYS, Caller, UsedToken, World
+from tests.proof.test_every_endpoint import ENDPOINTS, unnamed
+from tests.support.browser import SIGN_IN
+from tests.support.builders import Answer, run_sql
+
+pytestmark = pytest.mark.slow
+
+TABLE = read_matrix()
+PIECES = 12  # so that the workers of a test run share the table
+
+
+@pytest.mark.parametrize("piece", range(PIECES))
+async def test_every_caller_gets_the_status_of_the_table(piece: int, app: QuartTrio, pool: Pool, world: World) -> None:
+    wrong: list[str] = []
+    for route in [each for each in TABLE if "certificate" in each][piece::PIECES]:
+        wrong += [finding async for finding in findings(route, app, pool, world)]
+    assert not wrong, "\n".join(wrong)
+    assert await state(pool) == world.state, "every route began in the same world"
+
+
+async def findings(route: str, app: QuartTrio, pool: Pool, world: World) -> AsyncIterator[str]:
+    """Yield the wrong answers of a route, and the changes by callers that it refused."""
+    request, access = REQUESTS.get(route, Request()), access_of(dict(routes(app))[without_variant(route)])
+    for name in sorted(worth_trying(route)):
+        caller, expected = world.callers[name], TABLE[route][name]
+        await prepare(pool, request, caller)
+        is_recorded = not route.startswith("GET") and rights_missing(access, caller, expected)
+        if is_recorded:
+            await run_sql(pool, "delete from rates")  # a caller may write twenty entries an hour
+        before = await mark(pool) if request.setup_sql else 0
+        answer = await call(app, route, request, caller)
+        changes = await changes_since(pool, before)
+        if finding := difference(answer, expected):
+            yield f"{route} as {name}: {finding}"
+        if answer.status >= 400 or expected == TO_SIGN_IN:
+            new_rows = changes.got
+            if caller.impersonated:  # requests during impersonation are always recorded
+                new_rows = frozenset((table, row) for table, row in new_rows if '"impersonation.request"' not in row)
+            entries = [json.loads(row) for table, row in new_rows if table == "audit_log" and '"access.refused"' in row]
+            if [entry["success"] for entry in entries] != [False] * is_recorded:
+                yield f"{route} as {name}: it was refused with {answer.status}, and recorded {len(entries)} times"
+            if entries:
+                new_rows = frozenset((table, row) for table, row in new_rows if '"access.refused"' not in row and table != "siem_queue")
+            if new_rows or changes.lost:
+                yield f"{route} as {name}: it was refused with {answer.status}, but changed {sorted(new_rows | changes.lost)}"
+        if changes or before:
+            await undo(pool)
+
+
+def rights_missing(access: Access, caller: Caller, expected: str) -> bool:
+    """Return whether the decorator refuses a member because of the role, or a program because of its rights."""
+    if access.permission is not None:
+        return caller.permissions is not None and access.permission not in caller.permissions
+    if caller.robot is not None:
+        return is_robot_refused(access, caller.robot, caller, expected)
+    if caller.token is not None:
+        return is_role_of_token_missing(access, caller.token, caller)
+    has_credentials = caller.is_signed_in_browser if access.name == "member_page" else caller.session is not None
+    if access.capability is None or not has_credentials or caller.is_application or caller.role is None:
+        return False
+    if access.capability.is_of_platform:
+        return False  # no organization is concerned
+    return not has_capability(caller.role, access.capability)
+
+
+def is_robot_refused(access: Access, robot: Robot, caller: Caller, expected: str) -> bool:
+    """Return whether the decorator refuses a service account in its own organization, which is active."""
+    return access.name == "member" and robot.is_live and robot.org_id == caller.at.organization.id and expected == "403"
+
+
+def is_role_of_token_missing(access: Access, token: UsedToken, caller: Caller) -> bool:
+    """Return whether the decorator refuses a personal access token in its own organization because of the user's role."""
+    if access.name != "member" or access.capability is None or not token.is_live or token.org_id != caller.at.organization.id:
+        return False
+    return caller.role is not None and not has_capability(caller.role, access.capability)
+
+
+def difference(answer: Answer, expected: str) -> str | None:
+    """Return how an answer differs from the table, or None."""
+    code = answer.json["error_code"] if answer.status >= 400 and answer.headers["Content-Type"] == "application/json" else None
+    sent_to_sign_in = answer.status == 303 and answer.headers["Location"].startswith(f"{SIGN_IN}?next=")
+    if expected == DONE and not sent_to_sign_in and answer.status in (200, 303):
+        return None
+    if str(answer.status) == expected[:3] and code in (None, CODES.get(expected, code)) and sent_to_sign_in == (expected == TO_SIGN_IN):
+        return None
+    message = answer.json["error"] if code else answer.headers.get("Location") or answer.text[:200]
+    return f"the table says {expected}, the response is {answer.status} {code or ''}: {message}"
+
+
+# The table against the routes, their decorators and the inventory.
+
+# Routes that check the state of an organization that is not in the path, and where it comes from.
+ORGANIZATION_NOT_IN_THE_PATH = {
+    "POST /api/auth/refresh": "the context of the session (decision 48)",
+    "POST /api/invitations/accept": "the invitation (decision 49)",
+    "GET /app/invitations/accept": "the invitation",
+    "POST /app/invitations/accept": "the invitation",
+    "POST /auth/device/code": "the service (security T-5)",
+    "POST /auth/token": "the context of the session, or the service",
+    "POST /auth/par": "the service",
+    "GET /auth/authorize": "the service",
+    "POST /auth/authorize": "the service",
+    "POST /auth/device/verify": "the organization of the device",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "the service",
+    **{
+        f"{way} /saml/<org_slug>/<service_slug>/{step}": "the service, for all callers (decision 179)"
+        for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
+    },
+}
+# Routes that check the request first, and then redirect to the sign-in page with it.
+SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}
+# Routes that refuse callers that the decorator allows, depending on the resource.
+REFUSES_INSIDE = {
+    "GET /api/user/devices/<device_id>": "a device of another user",
+    "PATCH /api/user/devices/<device_id>": "a device of another user",
+    "DELETE /api/user/devices/<device_id>": "a device of another user",
+    "GET /app/account/devices/<device_id>": "a device of another user",
+    "POST /app/account/devices/<device_id>/revoke": "a device of another user",
+    "GET /api/privacy/export/<user_id>": "depends on the user (security Y-1)",
+    "GET /api/organizations/<org_slug>/services/<service_slug>/saml/login": "users without access to the service (decision 177)",
+    "DELETE /scim/v2/Groups/<group_id>": "directories cannot delete organizations (decision 123)",
+    "DELETE /api/privacy/forget/<user_id>": "depends on the user, and on the owners of their organizations (security Y-2)",
+    "DELETE /api/user": "owners and platform owners (security Y-3)",
+    "POST /api/auth/reauthenticate": "accounts with a second factor, without its code",
+    "POST /app/reauthenticate": "accounts with a second factor, without its code",
+    "POST /app/account/delete": "owners (security Y-3)",
+}
+
+# Routes that refuse service accounts even if they are granted the capability.
+ACTS_ON_THE_USER = {
+    "GET /api/organizations/<org_slug>/services/<service_slug>/sign-in-preview": "shows a sign-in of the user",
+    "POST /api/organizations/<org_slug>/smtp/test": "sends an email to the user",
+}
+
+
+# Routes without a decorator for credentials: they read the token themselves. Callers have none with the scope `openid`.
+READS_THE_TOKEN_INSIDE = {"GET /auth/userinfo", "POST /auth/userinfo"}
+# Routes that also accept the cookie of our pages, which the inventory does not know.
+BROWSERS_TOO = {"GET /api/organizations/{}/services/{}/saml/login": "decision 177"}
+REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
+
+
+async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> None:
+    assert ACTS_ON_THE_USER.keys() == {route for route, view in routes(app) if access_of(view).only_users}
+
+
+async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:
+    of_owners = {Capability.ORGANIZATION_OWN, Capability.SERVICE_ACCOUNTS_MANAGE, Capability.PLATFORM_OWN}
+    to_leave = {Capability.ORGANIZATION_VIEW}  # ends the membership of the user
+    rules = [access_of(view) for _, view in routes(app)]
+    needed = {rule.capability for rule in rules if rule.is_of_api and rule.outlives and rule.capability is not None}
+    assert needed - of_owners - to_leave == set(GRANTABLE)
+
+
+async def test_every_route_is_in_the_table(app: QuartTrio) -> None:
+    existing = {route for route, _ in routes(app)}
+    with_row = {without_variant(route) for route in TABLE}
+    missing, gone = sorted(existing - with_row), sorted(with_row - existing)
+    assert not missing, f"These routes have no row in tests/proof/access/table.py, which says who may call what: {missing}"
+    assert not gone, f"tests/proof/access/table.py has rows of routes that do not exist: {gone}"
+    assert REQUESTS.keys() <= TABLE.keys(), "tests/proof/access/table.py has requests for routes that have no row"
+
+
+async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World) -> None:
+    wrong, views = [], dict(routes(app))
+    for way, row in TABLE.items():
+        route = without_variant(way)
+        for name, expected in row.items():
+            refusal = decorator_refusal(route, access_of(views[route]), world.callers[name])
+            if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
+                continue
+            if refusal is None and expected == TO_SIGN_IN and route in SENDS_TO_SIGN_IN:
+                continue
+            if refusal is None and expected in ("401", "403") and route in REFUSES_INSIDE:
+                continue
+            if refusal is None and expected[:3] in ("401", "403") and route in READS_THE_TOKEN_INSIDE:
+                continue
+            if refusal is None and expected == "403" and route in ACTS_ON_THE_USER and name in ALL_ROBOTS:
+                continue
+            if (refusal or "") != (expected if expected in CODES else ""):
+                wrong.append(f"{way} as {name}: the table says {expected}, its decorator {refusal or 'allows it'}")
+    assert not wrong, "\n".join(wrong)
+
+
+def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
+    """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
+    if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
+        return None
+    if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
+        return TO_SIGN_IN
+    if access.name == "sign_in_session":
+        return None
+    if access.name == "page_session":
+        return "403" if caller.impersonated and (access.outlives or access.sign_in is SignInAge.FRESH) else None
+    if access.name == "platform_page":
+        return None if caller.is_platform_owner else "403"
+    if access.name == "member_page" and caller.role is None:
+        return None  # the page does not exist for them
+    if access.or_cookie and caller.cookie is not None:
+        return None if caller.is_signed_in_browser else "401"
+    if access.security == "scim_token":
+        if caller.directory_of is None:
+            return "401"
+        return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if access.permission is not None:
+        if caller.permissions is None or caller.key_of is None:
+            return "401"
+        if access.permission not in caller.permissions:
+            return "403"
+        return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
+    if caller.directory is not None and access.security == "bearer":
+        return NO_ACCESS_TOKEN
+    if caller.robot is not None and access.security == "bearer":
+        return robot_refusal(route, access, caller.robot, caller)
+    if caller.token is not None and access.security == "bearer":
+        return token_refusal(route, access, caller.token, caller)
+    if access.name == "pre_auth":
+        return None if caller.pre_auth is not None else "401"
+    if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
+        return None if access.optional and caller.pre_auth is None else "401"
+    if caller.is_application and access.applications is ApplicationTokens.NONE:
+        return "403"
+    if access.name == "platform_owner":
+        return None if caller.is_platform_owner else "403"
+    if access.capability is not None:
+        if caller.role is None or not has_capability(caller.role, access.capability):
+            return "403"
+        if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+    return "403" if caller.impersonated and access.outlives else None
+
+
+def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a service account, or None if the decorator allows it."""
+    if not robot.is_live or access.name == "pre_auth":
+        return "401"
+    capability, organization = access.capability, caller.at.organization
+    if access.name not in ("member", "platform_owner") or capability is None:
+        return "403"
+    if access.name == "platform_owner":
+        if robot.org_id is not None:
+            return "403"
+    elif robot.role is None or robot.org_id != organization.id or not has_capability(robot.role, capability):
+        return "403"
+    elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+        return "403*"
+    if (access.needs_person or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
+        return "403"
+    return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
+
+
+def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) -> str | None:
+    """Return the cell for a refusal of a personal access token, or None if the decorator allows it."""
+    if access.name == "pre_auth":
+        return NO_ACCESS_TOKEN
+    if not token.is_live:
+        return "401"
+    changes, organization = not route.startswith("GET"), caller.at.organization
+    if access.name == "member" and access.capability is not None:
+        if token.org_id != organization.id or caller.role is None or not has_capability(caller.role, access.capability):
+            return "403"
+        if organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
+            return "403*"
+        scope = scope_of(access.capability, changes=changes)
+    elif token.org_id is None and access.area is not None:
+        scope = find_scope(access.area, changes=changes)
+    else:
+        return "403"
+    return "403" if access.needs_person or scope not in token.scopes else None
+
+
+def test_the_table_agrees_with_the_inventory() -> None:
+    """Compare the roles, and the rule that an organization must be active."""
+    by_path = {
+        unnamed(route): {caller: status for caller, status in row.items() if caller not in (*ALL_ROBOTS, *ALL_TOKENS)}
+        for route, row in TABLE.items()
+        if route == without_variant(route)
+    }
+    wrong = []
+    for endpoint in ENDPOINTS:
+        documented = endpoint.row
+        name = f"{documented['method']} {unnamed(documented['path'])}"
+        row = by_path.get(name)
+        if row is None:
+            continue  # the inventory has no method, or the route has no row, which another test finds
+        allowed = {caller for caller, status in row.items() if status not in CODES}
+        may_call = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
+        if documented["auth"] == "platform_owner_jwt":
+            may_call = {caller: caller == "platform" for caller in row}
+        elif documented["auth"] == "jwt":
+            may_call |= {"anonymous": False, "browser": name in BROWSERS_TOO, "waiting": False}
+        elif documented["auth"] == "preauth_jwt":
+            may_call = {caller: caller == "waiting" for caller in row}
+        elif documented["auth"] == "none":
+            may_call["anonymous"] = True
+        elif documented["auth"] == "billing_signature":
+            may_call |= dict.fromkeys(row, True)
+        elif documented["auth"] == "scim_token":
+            may_call = dict.fromkeys(row, False) | {
+                "directory": name not in REFUSED_TO_ALL,
+                "visiting-directory": name not in REFUSED_TO_ALL,
+            }
+        elif documented["auth"] is not None:
+            kind, _, permission = documented["auth"].partition(":")
+            assert kind == "api_key", f"unknown kind of credential: {kind}"
+            may_call = dict.fromkeys(PEOPLE.values(), False) | {"suspended-key": False, "expired-key": False}
+            may_call |= {name: Permission(permission) in KEYS[name] for name in ("key", "reading-key", "writing-key")}
+        if documented["org_must_be_active"] and documented["auth"] == "jwt":
+            may_call |= {"suspended": False, "pending": False}
+        if documented["roles"] and documented["auth"] == "jwt":
+            may_call |= dict.fromkeys(("stranger", "guest", "foreign", "platform"), False)
+            may_call |= {caller: False for caller in row if caller.endswith("application")}
+        wrong += [
+            f"{name}: {caller} {'may' if expected else 'may not'}"
+            for caller, expected in may_call.items()
+            if (caller in allowed) != expected
+        ]
+    assert not wrong, f"The inventory differs: {wrong}"
