@@ -91,7 +91,7 @@ class JwtTokens:
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
         self._by_header: dict[str, tuple[str, _Key]] = {}
-        self._signing: Sequence[SigningKey] = ()
+        self._published: Sequence[SigningKey] = ()
         self._generation = 0
         self._loaded_at = _NEVER
         # By the hash of the token, because a dump of the memory must not contain all tokens in use.
@@ -123,18 +123,19 @@ class JwtTokens:
         return self._userinfo
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the accepted keys. `choose_signing_key` says which one signs."""
-        parsed = sorted((self._parse(key) for key in keys), key=lambda key: key.created_at, reverse=True)
+        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints."""
+        newest_first = sorted(keys, key=lambda key: key.created_at, reverse=True)
+        parsed = [self._parse(key) for key in newest_first]
         self._keys = {key.kid: key for key in parsed}
         self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
-        self._signing = tuple(keys)
+        self._published = [key for key in newest_first if key.retires_at is None or key.retires_at > now]
         self._generation += 1
         self._loaded_at = now
         self._verified = {}  # tokens of removed keys are invalid from now on
 
     def signing_kid(self, now: datetime) -> str | None:
         """Return the id of the key that signs at this time, or None if there is none."""
-        chosen = choose_signing_key(self._signing, now)
+        chosen = choose_signing_key(self._published, now)
         return None if chosen is None else chosen.kid
 
     async def new_key(self, now: datetime) -> SigningKey:
@@ -296,10 +297,10 @@ class JwtTokens:
         payload = {"iss": self._base_url, "at": stamp.at.timestamp(), "of": subject.hex(), "token_use": "stamp"}
         return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP, stamp.at)
 
-    def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
-        """Return the stamp that was signed for this subject, or None if it is not valid."""
+    def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
+        """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
         try:
-            payload = self._read_our_own(stamp, STAMP)
+            payload, _ = self._verify(stamp, STAMP, now)
         except (TokenInvalid, WrongToken, UnknownKey):
             return None
         if payload.get("iss") != self._base_url or payload.get("token_use") != "stamp" or payload.get("of") != subject.hex():
@@ -309,16 +310,12 @@ class JwtTokens:
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return the user, session and client in an ID token of ours, even if it has expired. None: it is not one of ours."""
         try:
-            payload = self._read_our_own(token, ID_TOKEN)
+            payload, _ = self._verify(token, ID_TOKEN, _NEVER)  # also if its key has retired
             if payload.get("iss") != self._base_url or "token_use" in payload:
                 return None
             return IdTokenHint(str(payload["aud"]), _uuid(payload.get("sub")), _uuid(payload.get("sid")))
         except (TokenInvalid, WrongToken, UnknownKey, KeyError):
             return None
-
-    def _read_our_own(self, token: str, type_: str) -> dict[str, Any]:
-        """Return the payload of a token with a valid signature, also if its key is retired. The caller checks its times."""
-        return self._verify(token, type_, _NEVER)[0]
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
         """Verify a pre-auth token and return its claims.
@@ -371,10 +368,9 @@ class JwtTokens:
         return payload, key
 
     def jwks(self) -> dict[str, Any]:
-        """Return the accepted public keys as a JWK set, newest first (RFC 7517)."""
-        return {
-            "keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in self._keys.values()]
-        }
+        """Return the public keys that had not retired when they were loaded as a JWK set, newest first (RFC 7517)."""
+        keys = [self._keys[key.kid] for key in self._published]
+        return {"keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in keys]}
 
     def _parse(self, key: SigningKey) -> _Key:
         known = self._keys.get(key.kid)

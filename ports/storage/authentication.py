@@ -413,7 +413,7 @@ class SigningKeysRead(Protocol):
     """Read access to signing keys."""
 
     async def live(self, now: datetime) -> list[SigningKey]:
-        """Return the keys that verify tokens now, newest first."""
+        """Return the keys that have not retired at this time, newest first."""
         ...
 
 

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 async def load(ports: Ports) -> SigningKey:
     """Load the keys from the database into the token port, and return the newest one.
 
-    The first call on an empty database creates the first key. If another load has finished since
+    Retired keys are loaded while a session from their time can last. They verify only the hints of
+    applications (decision 381). The first call on an empty database creates the first key. If another load has finished since
     this one read the keys, they are read again. So the keys of an older state, which can include a
     key that was removed, never replace those of a newer one.
     """
     while True:
         now, generation = ports.clock.now(), ports.tokens.generation
         async with ports.storage.reading() as read:
-            keys = await read.signing_keys.live(now)
+            keys = await read.signing_keys.live(now - ports.policy.session_absolute_ttl)
         newest = newest_key(keys)
         if newest is None:
             await _create_first(ports)
