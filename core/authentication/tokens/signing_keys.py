@@ -49,10 +49,10 @@ async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelt
     """Publish a new signing key, which signs after the lead time of the policy. Until then, the present key signs.
 
     The first key signs at once. Nothing is created if a new key already waits, or if the present key
-    has signed for less than `min_age`. The present key verifies until all tokens that it signs have expired. All processes
-    are notified. A process that gets a token with the new key id before the notification reloads
-    the keys (`read_token`). `operator` is their name in the operating system, or None if the
-    rotation is automatic.
+    has signed for less than `min_age`. The present key verifies until all tokens that it signs have
+    expired. All processes are notified. A process that gets a token with the new key id before the
+    notification reloads the keys (`read_token`). `operator` is their name in the operating system,
+    or None if the rotation is automatic.
     """
     key = await ports.tokens.new_key(ports.clock.now())
     longest = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl, timedelta(seconds=MAX_TOKEN_SECONDS))

@@ -160,7 +160,7 @@ async def test_the_page_leads_through_a_replacement(
     for label, action, published in (
         ("Create next certificate", "next", 2),
         ("Activate next certificate", "activate", 2),
-        ("Use the certificate before", "undo", 2),
+        ("Use the previous certificate", "undo", 2),
         ("Delete next certificate", "next/delete", 1),
         ("Replace certificate", "", 1),
     ):
@@ -172,3 +172,6 @@ async def test_the_page_leads_through_a_replacement(
         steps.append(await certificates.signing() == old)
     assert steps == [True, False, True, True, False]
     assert "refuse sign-ins until they have the new one" in (await browser.open(path)).text
+    for action in ("/next", "/activate", "/next"):
+        await certificates.create(action)
+    assert "Delete the next certificate first." in (await browser.open(path)).text

@@ -123,7 +123,7 @@ class SamlCertificateResponse(ResponseModel):
 class ActivatedSamlCertificateResponse(SamlCertificateResponse):
     """The certificate that signs from now on, and the end of the time in which the activation can be undone."""
 
-    undo_until: Timestamp = Field(description="Until then, `POST .../certificate/undo` returns to the certificate before.")
+    undo_until: Timestamp = Field(description="Until then, `POST .../certificate/undo` returns to the previous certificate.")
 
 
 def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> SamlCertificateResponse:
@@ -257,7 +257,7 @@ async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
 async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSamlCertificateResponse:
     """Sign with the next certificate from now on.
 
-    The certificate before stays in the metadata for 7 days, as the last one, so that you can undo this.
+    The previous certificate stays in the metadata for 7 days, as the last one, so that you can undo this.
     """
     certificate, undo_until = await saml.activate_certificate(ports(), acting(), service_slug)
     return ActivatedSamlCertificateResponse(**dict(_to_response(certificate)), undo_until=undo_until)
