@@ -143,14 +143,14 @@ def keys_rotate(compromised: bool, yes: bool) -> None:
     The old key stays published until its last token has expired, so no user is signed out, and no
     application refuses a token. The first key of an installation signs at once.
     """
-    from entrypoints.main import replace_compromised_signing_key, rotate_signing_key
+    from entrypoints.main import rotate_signing_key
 
     settings = _settings()
     if compromised:
         click.echo(COMPROMISED_WARNING, err=True)
         if not yes:
             click.confirm("Continue?", abort=True, err=True)
-    rotation = _run(replace_compromised_signing_key if compromised else rotate_signing_key, settings, _operator())
+    rotation = _run(rotate_signing_key, settings, _operator(), compromised)
     if rotation.signs_at is None:
         click.echo(f"New tokens are signed with {rotation.kid}.")
     elif rotation.is_new:
