@@ -1,4 +1,4 @@
-"""The actor that loads the signing keys from the database into its process."""
+"""The actor that loads the signing keys from the database into its process, and rotates old ones."""
 
 from typing import Final, NoReturn
 
@@ -12,7 +12,12 @@ POLL: Final = 60.0
 
 
 async def key_reader(ports: Ports, inbox: Mailbox) -> NoReturn:
-    """Load the keys now, after each rotation, and every minute, which also drops retired keys."""
+    """Load the keys now, after each rotation, and every minute, which also drops retired keys.
+
+    The first process that sees a key of the maximum age rotates it.
+    """
     while True:
-        await signing_keys.load(ports)
+        newest, max_age = await signing_keys.load(ports), ports.policy.signing_key_max_age
+        if max_age and newest.starts_at <= ports.clock.now() - max_age:
+            await signing_keys.rotate(ports, min_age=max_age)
         await inbox.wait(at_most=jittered(POLL))

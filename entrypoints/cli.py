@@ -10,7 +10,7 @@ import pwd
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import click
 
@@ -109,14 +109,14 @@ def owner_recover(email: str) -> None:
     """
     from entrypoints.main import create_recovery_link
 
-    operator = os.environ.get("SUDO_USER") or _user_name()
-    click.echo(_run(create_recovery_link, _settings(), email, operator))
+    click.echo(_run(create_recovery_link, _settings(), email, _operator()))
     click.echo("The link works once, for 15 minutes. All other platform owners get an email about it.", err=True)
 
 
-def _user_name() -> str:
+def _operator() -> str:
+    """Return the name of the operator in the operating system, for the platform's log."""
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # in a container, the user can lack a name
         return f"uid {os.getuid()}"
 
@@ -126,16 +126,37 @@ def keys() -> None:
     """Manage the keys that sign access tokens, and the keys that encrypt secrets in the database."""
 
 
-@keys.command("rotate", epilog="Example: gatehouse keys rotate")
-def keys_rotate() -> None:
-    """Create a new signing key for access tokens.
+COMPROMISED_WARNING: Final = """\
+This removes all signing keys at once, in every process:
+- Access tokens and ID tokens from before are refused. Applications get new ones with their refresh tokens.
+- Sign-ins that wait for a second factor start over.
+- Browser sessions and refresh tokens stay. Users are not signed out.
+- Applications that cache the key set accept the old keys, and refuse the new one, until they read it again: up to 5 minutes."""
 
-    The old key stays valid for one token lifetime, so no user is signed out.
+
+@keys.command("rotate", epilog="Example: gatehouse keys rotate")
+@click.option("--compromised", is_flag=True, help="Remove all earlier keys at once, because a key was stolen. Asks for confirmation.")
+@click.option("--yes", is_flag=True, help="With --compromised: do not ask.")
+def keys_rotate(compromised: bool, yes: bool) -> None:
+    """Publish a new signing key for access tokens and ID tokens. It signs after SSO_SIGNING_KEY_LEAD_TIME.
+
+    The old key stays published until its last token has expired, so no user is signed out, and no
+    application refuses a token. The first key of an installation signs at once.
     """
     from entrypoints.main import rotate_signing_key
 
-    kid = _run(rotate_signing_key, _settings())
-    click.echo(f"New tokens are signed with {kid}.")
+    settings = _settings()
+    if compromised:
+        click.echo(COMPROMISED_WARNING, err=True)
+        if not yes:
+            click.confirm("Continue?", abort=True, err=True)
+    rotation = _run(rotate_signing_key, settings, _operator(), compromised)
+    if rotation.signs_at is None:
+        click.echo(f"New tokens are signed with {rotation.kid}.")
+    elif rotation.is_new:
+        click.echo(f"{rotation.kid} is published. It signs new tokens from {rotation.signs_at:%Y-%m-%d %H:%M:%S} UTC.")
+    else:
+        click.echo(f"Nothing changed: {rotation.kid} is published already, and signs from {rotation.signs_at:%Y-%m-%d %H:%M:%S} UTC.")
 
 
 @keys.command("generate", epilog="Example: export SSO_ENCRYPTION_KEYS=$(gatehouse keys generate)")

@@ -24,7 +24,7 @@ from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
 from core.authentication import owner_recovery
-from core.authentication.tokens import signing_keys
+from core.authentication.tokens import signing_keys, signing_keys_rules
 from core.demo_rules import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
@@ -377,9 +377,9 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
     return _run_use_case(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
 
 
-def rotate_signing_key(settings: Settings) -> str:
-    """Create a new signing key and return its id."""
-    return _run_use_case(settings, signing_keys.rotate) or ""
+def rotate_signing_key(settings: Settings, operator: str, stolen: bool) -> signing_keys_rules.Rotation:
+    """Publish a new signing key, or replace the stolen ones by it."""
+    return _run_use_case(settings, lambda ports: (signing_keys.replace_compromised if stolen else signing_keys.rotate)(ports, operator))
 
 
 def reencrypt_secrets(settings: Settings) -> int:

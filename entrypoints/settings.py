@@ -27,6 +27,9 @@ from entrypoints.bind import parse_bind, parse_server
 PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
 TEN_YEARS = 10 * 365 * 86400  # seconds
 KEEP_ALIVE = 5  # seconds without a request until a connection is closed
+# Seconds. Verifiers may cache the key set for 300 seconds, and a process that misses a notification
+# publishes a new key up to 66 seconds late.
+SHORTEST_LEAD_TIME = 400
 WEBHOOK_ATTEMPTS = 5  # the delays before them are a setting, and their number is documented
 
 Network = IPv4Network | IPv6Network
@@ -89,6 +92,8 @@ class Settings(BaseModel):
     encryption_keys: SecretStr | None = None
     api_audience: bool = True
     access_token_ttl: int = Field(900, ge=1, le=86400)
+    signing_key_lead_time: int = Field(600, ge=SHORTEST_LEAD_TIME, le=86400)
+    signing_key_max_age_days: int = Field(90, ge=0, le=3650)
     refresh_token_ttl: int = Field(30 * 86400, ge=1, le=TEN_YEARS)
     session_absolute_ttl: int = Field(90 * 86400, ge=1, le=TEN_YEARS)
     fresh_sign_in_ttl: int = Field(600, ge=60, le=86400)
@@ -383,6 +388,8 @@ class Settings(BaseModel):
         """Return the lifetimes and limits for the core."""
         return Policy(
             access_token_ttl=timedelta(seconds=self.access_token_ttl),
+            signing_key_lead_time=timedelta(seconds=self.signing_key_lead_time),
+            signing_key_max_age=timedelta(days=self.signing_key_max_age_days),
             refresh_token_ttl=timedelta(seconds=self.refresh_token_ttl),
             session_absolute_ttl=timedelta(seconds=self.session_absolute_ttl),
             fresh_sign_in_ttl=timedelta(seconds=self.fresh_sign_in_ttl),

@@ -94,7 +94,16 @@ class Tokens(Protocol):
         ...
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the accepted keys. The newest key without a retirement time signs."""
+        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints."""
+        ...
+
+    def signing_kid(self, now: datetime) -> str | None:
+        """Return the id of the key that signs at this time, or None."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The number of calls of `use`."""
         ...
 
     async def new_key(self, now: datetime) -> SigningKey:
@@ -113,12 +122,12 @@ class Tokens(Protocol):
         """Return a signed stamp for the thing with this hash."""
         ...
 
-    def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
-        """Return the stamp that was signed for this subject, or None if it is not valid."""
+    def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
+        """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
         ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
-        """Return the user, session and client in an ID token of ours, even if it has expired.
+        """Return the user, session and client in an ID token of ours, even if it has expired, or its key has retired.
 
         None means that the token is not one of ours, or that its key is deleted.
         """

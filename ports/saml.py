@@ -1,8 +1,9 @@
 """Reading, writing and signing SAML documents (SAML 2.0; security X-2, X-6, X-7, X-9)."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from core.federation.saml.configuration_rules import SamlIdentityProvider
+from core.federation.saml.configuration_rules import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from core.federation.saml.metadata_rules import ServiceProviderMetadata
 
@@ -43,8 +44,8 @@ class SamlDocuments(Protocol):
         """
         ...
 
-    async def metadata(self, provider: SamlIdentityProvider) -> bytes:
-        """Return an EntityDescriptor that is valid by the schema (decision 172)."""
+    async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
+        """Return an EntityDescriptor with these certificates in this order, which is valid by the schema (decision 172)."""
         ...
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:

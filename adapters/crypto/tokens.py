@@ -19,7 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 from core.applications.client_settings_rules import thumbprint
 from core.authentication.openid_rules import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
 from core.authentication.tokens.dpop_rules import is_thumbprint
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey, choose_signing_key
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest
@@ -91,7 +91,8 @@ class JwtTokens:
         self._key_generation = trio.CapacityLimiter(1)
         self._keys: dict[str, _Key] = {}
         self._by_header: dict[str, tuple[str, _Key]] = {}
-        self._signing: _Key | None = None
+        self._published: Sequence[SigningKey] = ()
+        self._generation = 0
         self._loaded_at = _NEVER
         # By the hash of the token, because a dump of the memory must not contain all tokens in use.
         self._verified: dict[bytes, _VerifiedToken] = {}
@@ -100,6 +101,11 @@ class JwtTokens:
     def loaded_at(self) -> datetime:
         """The time of the last call of `use`, in UTC, or the earliest possible time."""
         return self._loaded_at
+
+    @property
+    def generation(self) -> int:
+        """The number of calls of `use`."""
+        return self._generation
 
     @property
     def issuer(self) -> str:
@@ -117,13 +123,20 @@ class JwtTokens:
         return self._userinfo
 
     def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the accepted keys. The newest key without a retirement time signs."""
-        parsed = sorted((self._parse(key) for key in keys), key=lambda key: key.created_at, reverse=True)
+        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints."""
+        newest_first = sorted(keys, key=lambda key: key.created_at, reverse=True)
+        parsed = [self._parse(key) for key in newest_first]
         self._keys = {key.kid: key for key in parsed}
         self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
-        self._signing = next((key for key in parsed if key.retires_at is None), None)
+        self._published = [key for key in newest_first if key.retires_at is None or key.retires_at > now]
+        self._generation += 1
         self._loaded_at = now
         self._verified = {}  # tokens of removed keys are invalid from now on
+
+    def signing_kid(self, now: datetime) -> str | None:
+        """Return the id of the key that signs at this time, or None if there is none."""
+        chosen = choose_signing_key(self._published, now)
+        return None if chosen is None else chosen.kid
 
     async def new_key(self, now: datetime) -> SigningKey:
         """Return a new RSA key of 2048 bits. Its id is its thumbprint (RFC 7638)."""
@@ -167,7 +180,7 @@ class JwtTokens:
             payload["amr"] = claims.amr
         if claims.key_thumbprint is not None:
             payload["cnf"] = {"jkt": claims.key_thumbprint}
-        return self._sign(payload, ACCESS_TOKEN)
+        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:
         """Return a signed access token of a program. Raises: LookupError if no key can sign."""
@@ -187,7 +200,7 @@ class JwtTokens:
             payload |= {"org": claims.org, "org_id": str(claims.org_id)}
         if claims.key_thumbprint is not None:
             payload["cnf"] = {"jkt": claims.key_thumbprint}
-        return self._sign(payload, ACCESS_TOKEN)
+        return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
 
     def _audience_of(self, claims: Claims) -> str:
         if claims.audience is not None:
@@ -196,7 +209,7 @@ class JwtTokens:
 
     def sign_id_token(self, token: IdToken) -> str:
         """Return a signed ID token. Raises: LookupError if no key can sign."""
-        return self._sign(self.id_token_claims(token), ID_TOKEN)
+        return self._sign(self.id_token_claims(token), ID_TOKEN, token.issued_at)
 
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
         """Return the claims of an ID token, without signing it."""
@@ -234,7 +247,7 @@ class JwtTokens:
             "sid": str(token.session_id),
             "events": {LOGOUT_EVENT: {}},
         }
-        return self._sign(payload, LOGOUT_TOKEN)
+        return self._sign(payload, LOGOUT_TOKEN, token.issued_at)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims.
@@ -277,17 +290,17 @@ class JwtTokens:
         }
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
-        return self._sign(payload, PRE_AUTH_TOKEN)
+        return self._sign(payload, PRE_AUTH_TOKEN, claims.issued_at)
 
     def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
         """Return a signed stamp for the thing with this hash. Raises: LookupError if no key can sign."""
         payload = {"iss": self._base_url, "at": stamp.at.timestamp(), "of": subject.hex(), "token_use": "stamp"}
-        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP)
+        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP, stamp.at)
 
-    def read_stamp(self, stamp: str, subject: bytes) -> SignInStamp | None:
-        """Return the stamp that was signed for this subject, or None if it is not valid."""
+    def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
+        """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
         try:
-            payload = self._read_our_own(stamp, STAMP)
+            payload, _ = self._verify(stamp, STAMP, now)
         except (TokenInvalid, WrongToken, UnknownKey):
             return None
         if payload.get("iss") != self._base_url or payload.get("token_use") != "stamp" or payload.get("of") != subject.hex():
@@ -297,16 +310,12 @@ class JwtTokens:
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return the user, session and client in an ID token of ours, even if it has expired. None: it is not one of ours."""
         try:
-            payload = self._read_our_own(token, ID_TOKEN)
+            payload, _ = self._verify(token, ID_TOKEN, _NEVER)  # also if its key has retired
             if payload.get("iss") != self._base_url or "token_use" in payload:
                 return None
             return IdTokenHint(str(payload["aud"]), _uuid(payload.get("sub")), _uuid(payload.get("sid")))
         except (TokenInvalid, WrongToken, UnknownKey, KeyError):
             return None
-
-    def _read_our_own(self, token: str, type_: str) -> dict[str, Any]:
-        """Return the payload of a token with a valid signature, also if its key is retired. The caller checks its times."""
-        return self._verify(token, type_, _NEVER)[0]
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
         """Verify a pre-auth token and return its claims.
@@ -330,11 +339,12 @@ class JwtTokens:
             raise PreAuthExpired
         return claims
 
-    def _sign(self, payload: Mapping[str, Any], type_: str) -> str:
-        if self._signing is None:
+    def _sign(self, payload: Mapping[str, Any], type_: str, now: datetime) -> str:
+        kid = self.signing_kid(now)
+        if kid is None:
             raise LookupError("There is no signing key: `use` was not called, or all its keys have a retirement time.")
         text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False)
-        return self._encode(text.encode(), self._signing.kid, self._signing.private, type_)
+        return self._encode(text.encode(), kid, self._keys[kid].private, type_)
 
     def _verify(self, token: str, type_: str, now: datetime) -> tuple[dict[str, Any], _Key]:
         """Verify the signature and the type of a token, and return its payload and its key.
@@ -358,10 +368,9 @@ class JwtTokens:
         return payload, key
 
     def jwks(self) -> dict[str, Any]:
-        """Return the accepted public keys as a JWK set, newest first (RFC 7517)."""
-        return {
-            "keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in self._keys.values()]
-        }
+        """Return the public keys that had not retired when they were loaded as a JWK set, newest first (RFC 7517)."""
+        keys = [self._keys[key.kid] for key in self._published]
+        return {"keys": [{"kty": "RSA", "use": "sig", "alg": ALGORITHM, "kid": key.kid, **_numbers(key.public)} for key in keys]}
 
     def _parse(self, key: SigningKey) -> _Key:
         known = self._keys.get(key.kid)

@@ -1,10 +1,10 @@
 """Parsing, writing and signing of SAML documents."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
-from core.federation.saml.configuration_rules import SamlIdentityProvider
+from core.federation.saml.configuration_rules import SamlCertificate, SamlIdentityProvider
 from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
 from core.federation.saml.metadata_rules import ServiceProviderMetadata
 from ports.observe import Clock
@@ -38,8 +38,8 @@ class XmlDocuments:
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
         return await self._run(lambda xml: xml.is_signed(received, certificate), in_thread=True)
 
-    async def metadata(self, provider: SamlIdentityProvider) -> bytes:
-        return await self._run(lambda xml: xml.metadata(self._base_url, provider))
+    async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
+        return await self._run(lambda xml: xml.metadata(self._base_url, provider, certificates))
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
         return await self._run(lambda xml: xml.response(self._base_url, provider, response))

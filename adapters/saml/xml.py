@@ -5,7 +5,7 @@ document. No document is assembled from text: every value enters through the DOM
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from lxml import etree
 from adapters.saml import signatures
 from adapters.saml.signatures import DSIG
 from core.federation.saml.bindings import encode_redirect
-from core.federation.saml.configuration_rules import NameIdFormat, SamlIdentityProvider, endpoint_url
+from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
 from core.federation.saml.messages import (
     HTTP_POST,
     AuthnRequest,
@@ -230,14 +230,15 @@ def _parse_instant(text: str) -> datetime:
 # Writing
 
 
-def metadata(base_url: str, provider: SamlIdentityProvider) -> bytes:
-    """Return an EntityDescriptor that is valid by the schema."""
+def metadata(base_url: str, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
+    """Return an EntityDescriptor that is valid by the schema, with a KeyDescriptor for each certificate."""
     service = provider.service
     root = etree.Element(f"{{{METADATA}}}EntityDescriptor", {"entityID": endpoint_url(base_url, service)}, {"md": METADATA, "ds": DSIG})
     role = _add(root, METADATA, "IDPSSODescriptor", WantAuthnRequestsSigned="false", protocolSupportEnumeration=PROTOCOL)
-    key = _add(role, METADATA, "KeyDescriptor", use="signing")
-    data = _add(_add(key, DSIG, "KeyInfo"), DSIG, "X509Data")
-    _add(data, DSIG, "X509Certificate").text = signatures.base64_of(provider.certificate.certificate)
+    for certificate in certificates:
+        key = _add(role, METADATA, "KeyDescriptor", use="signing")
+        data = _add(_add(key, DSIG, "KeyInfo"), DSIG, "X509Data")
+        _add(data, DSIG, "X509Certificate").text = signatures.base64_of(certificate.certificate)
     for binding in (HTTP_REDIRECT, HTTP_POST):
         _add(role, METADATA, "SingleLogoutService", Binding=binding, Location=endpoint_url(base_url, service, "slo"))
     _add(role, METADATA, "NameIDFormat").text = provider.name_id_format.value

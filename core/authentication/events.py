@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core.applications.services_rules import Service
     from core.authentication.sessions_rules import Session
     from core.authentication.tokens.personal_tokens_rules import PersonalToken
+    from core.authentication.tokens.signing_keys_rules import SigningKey
     from core.kernel.principals import Member, ServiceContext
     from core.kernel.providers import Provider
 
@@ -118,6 +119,17 @@ def _about_token(name: str, token: PersonalToken, facts: Mapping[str, Any]) -> E
 def owner_recovery_created(user_id: UUID, operator: str) -> Event:
     """The operator of the machine created a sign-in link for a platform owner. `operator` is their name in the operating system."""
     return Event(EVENT_KINDS["platform.owner.recovery_created"], str(user_id), details={"operator": operator})
+
+
+def signing_key_rotated(key: SigningKey, operator: str | None) -> Event:
+    """A new signing key was published, which signs from `signs_at`. Without `operator`, the old one had reached its maximum age."""
+    details = {"signs_at": rfc3339(key.starts_at)} | ({} if operator is None else {"operator": operator})
+    return Event(EVENT_KINDS["signing_key.rotated"], key.kid, details=details)
+
+
+def signing_key_compromised(key: SigningKey, operator: str) -> Event:
+    """The operator of the machine replaced all signing keys at once by this one. The tokens of the old ones became invalid."""
+    return Event(EVENT_KINDS["signing_key.compromised"], key.kid, details={"operator": operator})
 
 
 def owner_recovered(user_id: UUID) -> Event:

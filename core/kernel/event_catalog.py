@@ -30,6 +30,7 @@ class Target(StrEnum):
     API_RESOURCE = "api_resource"
     SERVICE_ACCOUNT = "service_account"
     PERSONAL_TOKEN = "personal_token"  # noqa: S105
+    SIGNING_KEY = "signing_key"
     DOMAIN = "domain"
     BRANDING = "branding"
 
@@ -106,6 +107,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Security", Target.USER, "security.changes.undone"),
             *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
             *_kinds("Security", Target.ORGANIZATION, "access.refused"),
+            *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
             *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
@@ -125,6 +127,8 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             *_kinds("Personal tokens", Target.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
             *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
             *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.next_created", "saml.certificate.next_deleted"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
             *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
             *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),

@@ -32,6 +32,8 @@ class Policy:
     """Lifetimes and limits. The defaults apply unless a setting changes them."""
 
     access_token_ttl: timedelta = timedelta(seconds=900)
+    signing_key_lead_time: timedelta = timedelta(minutes=10)  # a new key is published for this time before it signs
+    signing_key_max_age: timedelta = timedelta(days=90)  # then a new key is published automatically; zero for never
     refresh_token_ttl: timedelta = timedelta(days=30)
     session_absolute_ttl: timedelta = timedelta(days=90)
     refresh_grace: timedelta = timedelta(seconds=10)

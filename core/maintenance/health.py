@@ -23,6 +23,7 @@ async def measure(ports: Ports) -> InstallationHealth:
         emails = await read.platform.email_backlog(now)
         queues = await read.platform.queues(now)
         keys = await read.signing_keys.live(now)
+    signing_kid = ports.tokens.signing_kid(now)
     return InstallationHealth(
         version=ports.installation.version,
         process_id=ports.installation.process_id,
@@ -31,8 +32,15 @@ async def measure(ports: Ports) -> InstallationHealth:
         connections=connections,
         has_mail_server=ports.installation.has_mail_server,
         signing_keys=[
-            KeyState(key.kid, key.created_at, key.retires_at, signs=number == 0, age=max(now - key.created_at, timedelta()))
-            for number, key in enumerate(keys)  # the newest one signs
+            KeyState(
+                key.kid,
+                key.created_at,
+                key.retires_at,
+                signs=key.kid == signing_kid,
+                age=max(now - key.created_at, timedelta()),
+                signs_at=key.starts_at if key.starts_at > now else None,
+            )
+            for key in keys
         ],
     )
 

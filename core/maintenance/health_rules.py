@@ -62,6 +62,7 @@ class KeyState:
     retires_at: datetime | None
     signs: bool
     age: timedelta
+    signs_at: datetime | None = None  # only of a key that waits
 
 
 class CheckResult(StrEnum):

@@ -82,6 +82,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Delete obsolete rows. Return their number by kind, or None if another process holds the lease."""
     started = ports.clock.now()
     kept = {
+        Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
         Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
         Sweep.DEVICE_CODES: EXPIRED_DEVICE_CODES_KEPT,
         Sweep.AUTHORIZATION_CODES: CODES_KEPT,

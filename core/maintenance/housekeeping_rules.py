@@ -84,6 +84,7 @@ class Sweep(StrEnum):
     WEBHOOK_DELIVERIES = "webhook_deliveries"
     LOGOUT_NOTICES = "logout_notices"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
+    PREVIOUS_SAML_KEYS = "previous_saml_keys"  # only the key is removed
     DELETED_WEBHOOKS = "deleted_webhooks"
     DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes
     DELETED_ORGANIZATIONS = "deleted_organizations"

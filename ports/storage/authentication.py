@@ -413,7 +413,7 @@ class SigningKeysRead(Protocol):
     """Read access to signing keys."""
 
     async def live(self, now: datetime) -> list[SigningKey]:
-        """Return the keys that verify tokens now, newest first."""
+        """Return the keys that have not retired at this time, newest first."""
         ...
 
 
@@ -434,6 +434,10 @@ class SigningKeys(SigningKeysRead, Protocol):
 
     async def retire_all(self, retires_at: datetime) -> None:
         """Let all active keys retire at this time."""
+        ...
+
+    async def remove_all(self) -> None:
+        """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
         ...
 
 

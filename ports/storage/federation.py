@@ -6,7 +6,7 @@ SHA-256 of the cookie of a browser. Times are UTC.
 The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -19,7 +19,7 @@ from core.federation.oauth.authorization_rules import AuthorizationCode, Redeeme
 from core.federation.oauth.consents_rules import Agreement, Consent
 from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
 from core.federation.oauth.pushed_requests_rules import StoredRequest
-from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration, SamlSetup
+from core.federation.saml.configuration_rules import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.messages import NameId
 from core.federation.saml.sign_on_rules import SamlSignOn
@@ -237,6 +237,13 @@ class SamlRead(Protocol):
         """Return the active certificate."""
         ...
 
+    async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[CertificateState, SamlCertificate]:
+        """Return the certificates that have a key, in the order of `CertificateState`.
+
+        The next and the previous one are left out when they have expired, and the previous one when it is no longer kept.
+        """
+        ...
+
     async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
         """Return the slugs of the organization's other services with this entity id, at most `limit`, in alphabetical order."""
         ...
@@ -260,12 +267,23 @@ class Saml(SamlRead, Protocol):
         """Disable SAML. Return whether it was enabled."""
         ...
 
-    async def deactivate_certificate(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
-        """Deactivate the active certificate and delete its key. Return whether there was one."""
+    async def deactivate_certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        """Deactivate all certificates of the service and delete their keys. Return whether there was one."""
         ...
 
-    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
-        """Add the active certificate of a service that has none.
+    async def move_certificate(
+        self, org_id: UUID, service_id: UUID, states: Sequence[CertificateState], to: CertificateState | None, now: datetime
+    ) -> bool:
+        """Give the certificates in these states another one, which must be free. Return whether there was one.
+
+        None deactivates them and deletes their keys. A certificate becomes the previous one for `PREVIOUS_KEPT`.
+        """
+        ...
+
+    async def add_certificate(
+        self, org_id: UUID, service_id: UUID, certificate: SamlCertificate, state: CertificateState = CertificateState.ACTIVE
+    ) -> None:
+        """Add the active or the next certificate of a service that has none in this state.
 
         The service belongs to the organization.
         """

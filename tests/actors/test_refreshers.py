@@ -176,7 +176,7 @@ async def test_keys_are_read_again_when_they_are_rotated(ports: Ports, clock: Fa
     inbox = Mailbox()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(key_reader, ports, inbox)
-        kid = await signing_keys.rotate(ports)
+        kid = (await signing_keys.rotate(ports)).kid
         inbox.post()
         await eventually(lambda: kid in {key["kid"] for key in ports.tokens.jwks()["keys"]})
         nursery.cancel_scope.cancel()

@@ -81,4 +81,4 @@ def test_a_key_of_another_type_is_refused() -> None:
 
 
 def test_the_representation_contains_no_secret() -> None:
-    assert "PRIVATE KEY" not in "".join(map(repr, (TOKENS, TOKENS._keys, TOKENS._signing, KEY)))
+    assert "PRIVATE KEY" not in "".join(map(repr, (TOKENS, TOKENS._keys, TOKENS._published, KEY)))

@@ -360,6 +360,11 @@ POST   /api/auth/lookup-email                                     400 429
 PUT    {service}/oauth-credentials/{provider}                     400 404
 GET    {service}/oauth-credentials/{provider}                     404
 DELETE {service}/oauth-credentials/{provider}                     404
+POST   {service}/saml/certificate/next                            400 404 409
+GET    {service}/saml/certificate/next                            404
+DELETE {service}/saml/certificate/next                            404
+POST   {service}/saml/certificate/activate                        404
+POST   {service}/saml/certificate/undo                            404 409
 POST   {service}/saml/metadata                                    400 404
 GET    {service}/saml/check                                       404
 GET    /health/ready                                              503

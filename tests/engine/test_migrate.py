@@ -1,5 +1,6 @@
 """Migrations are applied once, in order, completely or not at all, by any number of processes."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -170,3 +171,17 @@ async def test_all_migrations_of_the_service_apply(fresh: str) -> None:
     applied = await migrate(fresh)
     assert applied == sorted(path.stem for path in MIGRATIONS.glob("*.sql"))
     assert await pending(fresh) == []
+
+
+async def test_keys_of_earlier_releases_are_rotated_by_age_some_days_after_the_upgrade(fresh: str, tmp_path: Path) -> None:
+    """Processes of the previous release can run beside the new ones, and sign with a new key at once."""
+    for path in MIGRATIONS.glob("*.sql"):
+        if path.name < "0071":
+            shutil.copy(path, tmp_path)
+    await migrate(fresh, tmp_path)
+    async with session(fresh) as connection:
+        added = "insert into signing_keys (kid, private_key, created_at) select 'old', '', now() - interval '1 year' returning created_at"
+        assert await connection.row(added) is not None
+        await migrate(fresh)
+        age = "select now() - signs_at between interval '80 days' and interval '81 days' from signing_keys"
+        assert await connection.row(age) == (True,)

@@ -16,13 +16,14 @@ class SigningKeys(SealingRepository):
     """Implements `ports.storage.authentication.SigningKeys`."""
 
     def _to_key(self, row: Row) -> SigningKey:
-        return SigningKey(kid=row[0], private_key=self._vault.open(row[1], secret_context(row[0])), created_at=row[2], retires_at=row[3])
+        private_key = self._vault.open(row[1], secret_context(row[0]))
+        return SigningKey(kid=row[0], private_key=private_key, created_at=row[2], retires_at=row[3], signs_at=row[4])
 
     async def live(self, now: datetime) -> list[SigningKey]:
         return await self._all(
             self._to_key,
             """
-            select kid, private_key, created_at, retires_at from signing_keys
+            select kid, private_key, created_at, retires_at, signs_at from signing_keys
             where retires_at is null or retires_at > %(now)s order by created_at desc""",
             now=now,
         )
@@ -37,14 +38,18 @@ class SigningKeys(SealingRepository):
         await self._run(
             """
             with added as (
-                insert into signing_keys (kid, private_key, created_at)
-                values (%(kid)s, %(private_key)s, %(created_at)s) returning kid)
+                insert into signing_keys (kid, private_key, created_at, signs_at)
+                values (%(kid)s, %(private_key)s, %(created_at)s, %(signs_at)s) returning kid)
             select pg_notify('signing_keys', '') from added""",
             kid=key.kid,
             private_key=self._vault.seal(key.private_key, secret_context(key.kid)),
             created_at=key.created_at,
+            signs_at=key.signs_at,
         )
         self._signals.signing_keys_rotated()
 
     async def retire_all(self, retires_at: datetime) -> None:
         await self._run("update signing_keys set retires_at = %(retires_at)s where retires_at is null", retires_at=retires_at)
+
+    async def remove_all(self) -> None:
+        await self._run("delete from signing_keys")

@@ -152,6 +152,9 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     # activated again.
     Sweep.WEBHOOK_DELIVERIES: _past("webhook_deliveries", "created_at"),
     Sweep.LOGOUT_NOTICES: _past("logout_notices", "created_at"),
+    Sweep.PREVIOUS_SAML_KEYS: """
+        update saml_certificates set private_key = null, standby = null, kept_until = null where id = any(array(
+            select id from saml_certificates where kept_until < %(before)s limit %(limit)s for update skip locked))""",
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
     # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
     # a while.

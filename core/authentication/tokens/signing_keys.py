@@ -1,11 +1,13 @@
-"""The keys that sign access tokens: creation, and rotation with overlap (security J-1, L-2; decision 34)."""
+"""The keys that sign access tokens: creation, and rotation (security J-1, L-2; decisions 34, 380)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.tokens.signing_keys_rules import UnknownKey
+from core.authentication import events
+from core.authentication.tokens.signing_keys_rules import Rotation, SigningKey, UnknownKey, newest_key
 from core.kernel.principals import SYSTEM
 from core.programs.api_resources_rules import MAX_TOKEN_SECONDS
 
@@ -14,35 +16,74 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def load(ports: Ports) -> None:
-    """Load the keys from the database into the token port. The first call on an empty database creates the first key."""
-    now = ports.clock.now()
-    async with ports.storage.reading() as read:
-        keys = await read.signing_keys.live(now)
-    if not any(key.retires_at is None for key in keys):
-        await rotate(ports, only_if_none=True)
+async def load(ports: Ports) -> SigningKey:
+    """Load the keys from the database into the token port, and return the newest one.
+
+    Retired keys are loaded while a session from their time can last. They verify only the hints of
+    applications (decision 381). The first call on an empty database creates the first key. If another load has finished since
+    this one read the keys, they are read again. So the keys of an older state, which can include a
+    key that was removed, never replace those of a newer one.
+    """
+    while True:
+        now, generation = ports.clock.now(), ports.tokens.generation
         async with ports.storage.reading() as read:
-            keys = await read.signing_keys.live(now)
-    ports.tokens.use(keys, now)
+            keys = await read.signing_keys.live(now - ports.policy.session_absolute_ttl)
+        newest = newest_key(keys)
+        if newest is None:
+            await _create_first(ports)
+        elif ports.tokens.generation == generation:
+            ports.tokens.use(keys, now)
+            return newest
 
 
-async def rotate(ports: Ports, *, only_if_none: bool = False) -> str | None:
-    """Create a signing key and return its id. The old key still verifies until all tokens that it signed have expired.
+async def _create_first(ports: Ports) -> None:
+    """Create a key that signs at once, unless there is one."""
+    key = await ports.tokens.new_key(ports.clock.now())
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.lock()
+        if not await tx.signing_keys.has_active():
+            await tx.signing_keys.add(key)
 
-    With `only_if_none`, do nothing and return None if an active key exists. All processes are
-    notified. A process that gets a token with the new key id before the notification reloads the
-    keys (`read_token`).
+
+async def rotate(ports: Ports, operator: str | None = None, *, min_age: timedelta = timedelta()) -> Rotation:
+    """Publish a new signing key, which signs after the lead time of the policy. Until then, the present key signs.
+
+    The first key signs at once. Nothing is created if a new key already waits, or if the present key
+    has signed for less than `min_age`. The present key verifies until all tokens that it signs have
+    expired. All processes are notified. A process that gets a token with the new key id before the
+    notification reloads the keys (`read_token`). `operator` is their name in the operating system,
+    or None if the rotation is automatic.
     """
     key = await ports.tokens.new_key(ports.clock.now())
     longest = max(ports.policy.access_token_ttl, ports.policy.pre_auth_ttl, timedelta(seconds=MAX_TOKEN_SECONDS))
-    overlap = longest + timedelta(minutes=1)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.signing_keys.lock()
-        if only_if_none and await tx.signing_keys.has_active():
-            return None
-        await tx.signing_keys.retire_all(key.created_at + overlap)
+        now = ports.clock.now()
+        newest = newest_key(await tx.signing_keys.live(now))
+        if newest is not None and newest.starts_at > now - min_age:
+            return Rotation(newest.kid, newest.starts_at if newest.starts_at > now else None, is_new=False)
+        key = replace(key, created_at=now, signs_at=None if newest is None else now + ports.policy.signing_key_lead_time)
+        await tx.signing_keys.retire_all(key.starts_at + longest + timedelta(minutes=1))
         await tx.signing_keys.add(key)
-    return key.kid
+        tx.record(events.signing_key_rotated(key, operator))
+    return Rotation(key.kid, key.signs_at, is_new=True)
+
+
+async def replace_compromised(ports: Ports, operator: str) -> Rotation:
+    """Remove all signing keys, also one that waits, and create a key that signs at once.
+
+    Every token that the removed keys signed becomes invalid in each process as soon as it is
+    notified: access tokens, ID tokens, and sign-ins that wait for a second factor. Sessions and
+    refresh tokens stay.
+    """
+    key = await ports.tokens.new_key(ports.clock.now())
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.lock()
+        key = replace(key, created_at=ports.clock.now())
+        await tx.signing_keys.remove_all()
+        await tx.signing_keys.add(key)
+        tx.record(events.signing_key_compromised(key, operator))
+    return Rotation(key.kid, None, is_new=True)
 
 
 async def read_token(ports: Ports, token: str, *, for_any_audience: bool = False) -> Claims | ProgramClaims:

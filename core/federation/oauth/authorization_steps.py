@@ -245,8 +245,9 @@ async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
 
 def _read_stamp(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:
     """Return the stamp of the request, or None if there is none, or if it is too old or belongs to another request."""
-    stamp = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request))
-    return None if stamp is None or ports.clock.now() - stamp.at > STAMP_TTL else stamp
+    now = ports.clock.now()
+    stamp = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request), now)
+    return None if stamp is None or now - stamp.at > STAMP_TTL else stamp
 
 
 def _identity(request: AuthorizationRequest) -> bytes:

@@ -18,8 +18,13 @@ from core.federation.saml.configuration_rules import (
     CERTIFICATE_YEARS,
     DEFAULT_ATTRIBUTES,
     NOT_CONFIGURED,
+    PREVIOUS_KEPT,
     CertificateNotFound,
+    CertificateState,
     NameIdFormat,
+    NextCertificateExists,
+    NextCertificateNotFound,
+    PreviousCertificateNotFound,
     SamlCertificate,
     SamlConfiguration,
     SamlDisabled,
@@ -32,8 +37,10 @@ from core.kernel.errors import refuse
 from core.kernel.principals import Capability, OrganizationStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
+    from core.applications.services_rules import Service
     from core.kernel.principals import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -74,7 +81,7 @@ async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str,
 
 
 async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
-    """Disable SAML for a service and deactivate its certificate.
+    """Disable SAML for a service and deactivate its certificates.
 
     Enabling it again needs a new certificate (decision 186).
 
@@ -84,7 +91,7 @@ async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         was_enabled = await tx.saml.disable(service.org_id, service.id, now)
-        had_certificate = await tx.saml.deactivate_certificate(service.org_id, service.id, now)
+        had_certificate = await tx.saml.deactivate_certificates(service.org_id, service.id, now)
         if was_enabled or had_certificate:
             tx.record(events.saml_disabled(service))
 
@@ -92,7 +99,7 @@ async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -
 async def create_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Create the certificate for all further signatures.
 
-    The previous one is deactivated at once, and its key deleted (security X-11).
+    All others are deactivated at once, and their keys deleted (security X-11).
 
     Raises: SamlNotEnabled; the errors of `services.lock_organization_for`.
     """
@@ -103,7 +110,7 @@ async def create_certificate(ports: Ports, caller: OrganizationCaller, service_s
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         await _require_enabled(tx, service.org_id, service.id)
-        await tx.saml.deactivate_certificate(service.org_id, service.id, ports.clock.now())
+        await tx.saml.deactivate_certificates(service.org_id, service.id, ports.clock.now())
         await tx.saml.add_certificate(service.org_id, service.id, certificate)
         tx.record(events.saml_certificate_created(service, certificate))
     return certificate
@@ -115,11 +122,102 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
         raise SamlNotEnabled
 
 
-async def get_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Return the active certificate of a service. Raises: ServiceNotFound, CertificateNotFound."""
+async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+    """Create the certificate that `activate_certificate` will make the active one (decision 382). The metadata has it from now on.
+
+    Raises: SamlNotEnabled, CertificateNotFound, NextCertificateExists; the errors of `services.lock_organization_for`.
+    """
+    async with ports.storage.reading() as read:  # check before generating a key, which takes long
+        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
+        await _require_no_next(read, service, ports.clock.now())
+    certificate = await ports.certificates.create(caller.acts_in.slug, service_slug, ports.clock.now(), CERTIFICATE_YEARS)
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        await _require_no_next(tx, service, ports.clock.now())
+        # One that has expired is not in the way.
+        await tx.saml.move_certificate(service.org_id, service.id, [CertificateState.NEXT], None, ports.clock.now())
+        await tx.saml.add_certificate(service.org_id, service.id, certificate, CertificateState.NEXT)
+        tx.record(events.saml_next_certificate_created(service, certificate))
+    return certificate
+
+
+async def _require_no_next(read: Reading | Transaction, service: Service, now: datetime) -> None:
+    await _require_enabled(read, service.org_id, service.id)
+    certificates = await read.saml.certificates(service.org_id, service.id, now)
+    if CertificateState.ACTIVE not in certificates:
+        raise CertificateNotFound
+    if CertificateState.NEXT in certificates:
+        raise NextCertificateExists
+
+
+async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
+    """Delete the next certificate, which leaves the metadata.
+
+    Raises: NextCertificateNotFound; the errors of `services.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        certificates = await tx.saml.certificates(service.org_id, service.id, now)
+        certificate = certificates.get(CertificateState.NEXT) or refuse(NextCertificateNotFound)
+        await tx.saml.move_certificate(service.org_id, service.id, [CertificateState.NEXT], None, now)
+        tx.record(events.saml_next_certificate_deleted(service, certificate))
+
+
+async def activate_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
+    """Sign with the next certificate from now on. Return it, and the end of the time in which this can be undone.
+
+    Raises: NextCertificateNotFound; the errors of `services.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        org_id, service_id = service.org_id, service.id
+        certificate = (await tx.saml.certificates(org_id, service_id, now)).get(CertificateState.NEXT) or refuse(NextCertificateNotFound)
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.PREVIOUS], None, now)
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.ACTIVE], CertificateState.PREVIOUS, now)
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.NEXT], CertificateState.ACTIVE, now)
+        tx.record(events.saml_certificate_activated(service, certificate))
+    return certificate, now + PREVIOUS_KEPT
+
+
+async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+    """Sign with the previous certificate again, and return it. The active one becomes the next one.
+
+    Raises: PreviousCertificateNotFound, NextCertificateExists; the errors of `services.lock_organization_for`.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
+        org_id, service_id = service.org_id, service.id
+        certificates = await tx.saml.certificates(org_id, service_id, now)
+        certificate = certificates.get(CertificateState.PREVIOUS) or refuse(PreviousCertificateNotFound)
+        if CertificateState.NEXT in certificates:
+            raise NextCertificateExists
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.NEXT], None, now)
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.ACTIVE], CertificateState.NEXT, now)
+        await tx.saml.move_certificate(org_id, service_id, [CertificateState.PREVIOUS], CertificateState.ACTIVE, now)
+        tx.record(events.saml_activation_undone(service, certificate))
+    return certificate
+
+
+async def list_certificates(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[CertificateState, SamlCertificate]:
+    """Return the certificates of a service that have a key. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
-        return await read.saml.certificate(service.org_id, service.id) or refuse(CertificateNotFound)
+        return await read.saml.certificates(service.org_id, service.id, ports.clock.now())
+
+
+async def get_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+    """Return the active certificate of a service. Raises: ServiceNotFound, CertificateNotFound."""
+    certificates = await list_certificates(ports, caller, service_slug)
+    return certificates.get(CertificateState.ACTIVE) or refuse(CertificateNotFound)
+
+
+async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
+    """Return the next certificate of a service. Raises: ServiceNotFound, NextCertificateNotFound."""
+    certificates = await list_certificates(ports, caller, service_slug)
+    return certificates.get(CertificateState.NEXT) or refuse(NextCertificateNotFound)
 
 
 # Public
@@ -185,8 +283,14 @@ async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlI
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
-    """Return the metadata document of a service's identity provider (decision 172).
+    """Return the metadata document of a service's identity provider, with all certificates that have a key (decision 172).
 
     Raises: the errors of `find_provider`.
     """
-    return await ports.saml.metadata(await load_provider(ports, org_slug, service_slug))
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        provider = await find_provider(read, org_slug, service_slug, now)
+        certificates = await read.saml.certificates(provider.service.org_id, provider.service.id, now)
+    if CertificateState.ACTIVE not in certificates:  # SAML was disabled between the two reads
+        raise SamlDisabled
+    return await ports.saml.metadata(provider, list(certificates.values()))

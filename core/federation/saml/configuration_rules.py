@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from core.kernel import uris
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import is_printable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from core.kernel.principals import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
+PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this time
 MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core section 8.3.6
 MAX_URL_LENGTH: Final = 2048
 MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
@@ -72,6 +74,18 @@ class SamlNotEnabled(Invalid):
 
 class CertificateNotFound(NotFound):
     """This service has no active certificate. Create one."""
+
+
+class NextCertificateNotFound(NotFound):
+    """This service has no next certificate. Create one, and give the application the new metadata before you activate it."""
+
+
+class NextCertificateExists(Conflict):
+    """This service already has a next certificate. Activate it, or delete it first."""
+
+
+class PreviousCertificateNotFound(NotFound):
+    """There is no previous certificate to return to. It is kept for 7 days after an activation."""
 
 
 class SamlDisabled(NotFound):
@@ -132,6 +146,14 @@ class SamlConfiguration:
 NOT_CONFIGURED: Final = SamlConfiguration()
 
 
+class CertificateState(StrEnum):
+    """The use of a certificate that has a key, in the order of the metadata. Only the active one signs."""
+
+    ACTIVE = "active"
+    NEXT = "next"  # for the application to learn before it is activated
+    PREVIOUS = "previous"  # for PREVIOUS_KEPT, so that the activation can be undone
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlCertificate:
     """A signing key and its X.509 certificate. Times are UTC."""
@@ -144,6 +166,7 @@ class SamlCertificate:
     valid_from: datetime
     valid_until: datetime
     created_at: datetime
+    kept_until: datetime | None = None  # of the previous certificate of a service
 
 
 @dataclass(frozen=True, slots=True)

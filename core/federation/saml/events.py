@@ -32,6 +32,30 @@ def saml_disabled(service: Service) -> Event:
 
 
 def saml_certificate_created(service: Service, certificate: SamlCertificate) -> Event:
-    """A service got a new signing certificate, which replaces its previous one."""
+    """A service got a new signing certificate, which replaces all its others at once."""
+    return _certificate_event("saml.certificate.created", service, certificate)
+
+
+def saml_next_certificate_created(service: Service, certificate: SamlCertificate) -> Event:
+    """A service got a next certificate, which is in its metadata but does not sign yet."""
+    return _certificate_event("saml.certificate.next_created", service, certificate)
+
+
+def saml_next_certificate_deleted(service: Service, certificate: SamlCertificate) -> Event:
+    """The next certificate of a service was deleted."""
+    return _certificate_event("saml.certificate.next_deleted", service, certificate)
+
+
+def saml_certificate_activated(service: Service, certificate: SamlCertificate) -> Event:
+    """The next certificate of a service became the active one."""
+    return _certificate_event("saml.certificate.activated", service, certificate)
+
+
+def saml_activation_undone(service: Service, certificate: SamlCertificate) -> Event:
+    """The previous certificate of a service became the active one again."""
+    return _certificate_event("saml.certificate.activation_undone", service, certificate)
+
+
+def _certificate_event(name: str, service: Service, certificate: SamlCertificate) -> Event:
     details = {**service_details(service), "certificate_id": str(certificate.id), "valid_until": rfc3339(certificate.valid_until)}
-    return Event(EVENT_KINDS["saml.certificate.created"], str(service.id), org_id=service.org_id, details=details)
+    return Event(EVENT_KINDS[name], str(service.id), org_id=service.org_id, details=details)

@@ -122,7 +122,8 @@ def check_certificate(certificate: SamlCertificate | None, now: datetime) -> Ite
         message = f"Our certificate expired on {format_utc(certificate.valid_until)}. Create a new one, and update the application."
         yield SamlProblem(SamlProblemCode.CERTIFICATE_EXPIRED, True, message)
     elif certificate.valid_until <= now + CERTIFICATE_EXPIRES_SOON:
-        message = f"Our certificate expires on {format_utc(certificate.valid_until)}. Create a new one, and update the application."
+        advice = "Create the next one, let the application read the metadata again, and activate it."
+        message = f"Our certificate expires on {format_utc(certificate.valid_until)}. {advice}"
         yield SamlProblem(SamlProblemCode.CERTIFICATE_EXPIRES_SOON, False, message)
 
 

@@ -48,7 +48,8 @@ class SigningKeyResponse(ResponseModel):
     kid: str = Field(description="The id of the key, as in `/.well-known/jwks.json`.")
     created_at: Timestamp = Field(description="The time when the key was created.")
     age_days: int = Field(description="The age of the key in days.", examples=[40])
-    signs: bool = Field(description="Whether this key signs new tokens. Other keys only verify older tokens.")
+    signs: bool = Field(description="Whether this key signs new tokens. Other keys wait, or only verify older tokens.")
+    signs_at: Timestamp | None = Field(description="The time when a key that waits starts to sign, or null.")
     retires_at: Timestamp | None = Field(description="The time when the key stops verifying tokens, or null.")
 
 
@@ -104,7 +105,14 @@ def _to_actor_response(actor: ActorState) -> ActorResponse:
 
 
 def _to_key_response(key: KeyState) -> SigningKeyResponse:
-    return SigningKeyResponse(kid=key.kid, created_at=key.created_at, age_days=key.age.days, signs=key.signs, retires_at=key.retires_at)
+    return SigningKeyResponse(
+        kid=key.kid,
+        created_at=key.created_at,
+        age_days=key.age.days,
+        signs=key.signs,
+        signs_at=key.signs_at,
+        retires_at=key.retires_at,
+    )
 
 
 class CheckFindingResponse(ResponseModel):

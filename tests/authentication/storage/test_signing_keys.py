@@ -15,7 +15,7 @@ from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, wit
 
 
 async def test_signing_keys_are_read_with_every_field_newest_first(storage: Postgres, pool: Pool) -> None:
-    old, new = SigningKey("old", b"old pem", NOW - DAY, None), SigningKey("new", b"new pem", NOW, None)
+    old, new = SigningKey("old", b"old pem", NOW - DAY, None), SigningKey("new", b"new pem", NOW, None, NOW + HOUR)
     async with storage.transaction(by=SYSTEM) as tx:
         assert not await tx.signing_keys.has_active()
         await tx.signing_keys.add(old)
@@ -44,6 +44,15 @@ async def test_retiring_again_does_not_extend_a_key(storage: Postgres) -> None:
         await tx.signing_keys.retire_all(NOW + HOUR)
         await tx.signing_keys.retire_all(NOW + DAY)
         assert await tx.signing_keys.live(NOW + HOUR) == []
+
+
+async def test_all_keys_can_be_removed(storage: Postgres) -> None:
+    async with storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.add(SigningKey("one", b"pem", NOW, None))
+        await tx.signing_keys.retire_all(NOW + HOUR)
+        await tx.signing_keys.add(SigningKey("two", b"pem", NOW, None))
+        await tx.signing_keys.remove_all()
+        assert await tx.signing_keys.live(NOW) == []
 
 
 async def test_rotations_run_one_at_a_time_while_reads_continue(storage: Postgres) -> None:

@@ -365,7 +365,7 @@ async def test_a_new_certificate_is_used_immediately(
     clock.advance(timedelta(seconds=1))
     other = await new_certificate(clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.saml.deactivate_certificate(shop.org, shop.id, clock.now())
+        await tx.saml.deactivate_certificates(shop.org, shop.id, clock.now())
         await tx.saml.add_certificate(shop.org, shop.id, other)
     after = key_of((await browser.open(f"{shop.path}/metadata")).text)
     assert before != after

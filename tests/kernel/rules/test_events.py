@@ -53,6 +53,9 @@ ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["security.mfa.failed", "security.changes.undone", "user.reauthenticated"], "user"),
     "access.refused": "organization",
     **dict.fromkeys(["platform.owner.recovery_created", "platform.owner.recovered"], "user"),
+    **dict.fromkeys(["saml.certificate.next_created", "saml.certificate.next_deleted"], "service"),
+    **dict.fromkeys(["saml.certificate.activated", "saml.certificate.activation_undone"], "service"),
+    **dict.fromkeys(["signing_key.rotated", "signing_key.compromised"], "signing_key"),
     **dict.fromkeys(["api_resource.created", "api_resource.updated", "api_resource.deleted"], "api_resource"),
     **dict.fromkeys(["api_resource.access.updated", "api_resource.client.updated", "api_resource.client.removed"], "api_resource"),
     "api_resource.service_account.updated": "api_resource",
@@ -78,7 +81,7 @@ def test_the_audit_log_of_an_organization_has_its_actions() -> None:
     # organization's log is deleted with it. Events about platform owners and impersonation belong
     # to no organization.
     of_the_platform = {"organization.deleted", "platform.owner.promoted", "platform.owner.demoted", "impersonation.request"}
-    of_the_platform |= {"platform.owner.recovery_created", "platform.owner.recovered"}
+    of_the_platform |= {"platform.owner.recovery_created", "platform.owner.recovered", "signing_key.rotated", "signing_key.compromised"}
     assert AUDIT_ACTIONS.keys() == {*AUDITED, *ADDED_EVENTS, "user.login.success"} - of_the_platform
     assert {name for name, kind in EVENT_KINDS.items() if kind.platform_only} == of_the_platform
 
@@ -129,7 +132,7 @@ def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
 
 def test_the_targets_are_the_documented_ones() -> None:
     documented = {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
-    assert {*Target} == {*documented, "api_resource", "service_account", "personal_token"}
+    assert {*Target} == {*documented, "api_resource", "service_account", "personal_token", "signing_key"}
     # The last two are filters only. Their events have the target type organization (decision 227).
     assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 

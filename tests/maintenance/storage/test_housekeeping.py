@@ -221,9 +221,10 @@ SWEPT_TABLES = {
 
 
 def test_every_sweep_is_tested() -> None:
-    # The others are tested with logins, privacy, webhooks, SIEMs and DPoP.
+    # The others are tested with logins, privacy, webhooks, SIEMs, SAML and DPoP.
     with_own_statements = {Sweep.LOG_REDACTIONS, Sweep.DPOP_PROOFS}
-    tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.FORMER_WEBHOOK_SECRETS, Sweep.SIEM_BACKLOGS, *with_own_statements}
+    with_secrets = {Sweep.FORMER_WEBHOOK_SECRETS, Sweep.PREVIOUS_SAML_KEYS}
+    tested_elsewhere = {Sweep.LOGIN_TOTALS, Sweep.SIEM_BACKLOGS, *with_secrets, *with_own_statements}
     assert SWEPT_TABLES.keys() | tested_elsewhere == SWEEPS.keys() | with_own_statements == set(Sweep)
 
 

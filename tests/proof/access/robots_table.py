@@ -126,6 +126,11 @@ GET    {service}/saml                         200  200  200  200  403  403*
 DELETE {service}/saml                         403  403  403  200  403  403*
 POST   {service}/saml/certificate             403  403  403  200  403  403*
 GET    {service}/saml/certificate             200  200  200  200  403  403*
+POST   {service}/saml/certificate/next        403  403  403  200  403  403*
+GET    {service}/saml/certificate/next        200  200  200  200  403  403*
+DELETE {service}/saml/certificate/next        403  403  403  204  403  403*
+POST   {service}/saml/certificate/activate    403  403  403  200  403  403*
+POST   {service}/saml/certificate/undo        403  403  403  200  403  403*
 POST   {service}/saml/metadata                200  200  403  200  403  403*
 GET    {service}/saml/check                   200  200  200  200  403  403*
 

@@ -256,6 +256,11 @@ GET    {service}/saml                         401  403  403  403  200  200  200 
 DELETE {service}/saml                         401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/saml/certificate             401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {service}/saml/certificate             401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+POST   {service}/saml/certificate/next        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+GET    {service}/saml/certificate/next        401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
+DELETE {service}/saml/certificate/next        401  403  403  403  403  204  204  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/saml/certificate/activate    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {service}/saml/certificate/undo        401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {service}/saml/metadata                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 GET    {service}/saml/check                   401  403  403  403  200  200  200  403  200  200  403* 403* 403  403  403  403  403  401  200
 GET    {saml}/metadata                        200  200  200  200  200  200  200  200  200  200  403* 403* 200  200  200  200  403* 200  200
@@ -524,6 +529,15 @@ POST   /auth/device/verify            401  200  200  200  200  200  200  200  40
 POST   /auth/device/verify#form       401  200  200  200  200  200  200  200  403  403  403* 403* 403  403  403  403  403  401  200  200  200  403* 401
 """  # noqa: E501  (a table)
 
+# A second certificate of the service, with the key of the active one. Its end is a time after every test.
+STANDBY_CERTIFICATE: Final = """
+    insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at,
+                                   deactivated_at, standby, kept_until)
+    select gen_random_uuid(), org_id, service_id, certificate, private_key, valid_from, valid_until, created_at, created_at, {state}
+    from saml_certificates where service_id = '{service_id}' and deactivated_at is null
+    on conflict do nothing"""
+NEXT_CERTIFICATE: Final = STANDBY_CERTIFICATE.replace("{state}", "'next', null")
+PREVIOUS_CERTIFICATE: Final = STANDBY_CERTIFICATE.replace("{state}", "'previous', valid_until")
 HAS_MFA: Final = (
     "with used as (update sessions set second_factor = true where user_id = '{own_id}') "
     "update users set mfa_enabled_at = now() where id = '{own_id}'"
@@ -669,6 +683,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {SERVICE}/api-keys": Request({"name": "Another", "permissions": ["read:users"]}),
     f"PUT {SERVICE}/oauth-credentials/<provider>": Request({"client_id": "another", "client_secret": "and its secret"}),
     f"POST {SERVICE}/saml": Request({"enabled": True, "entity_id": "https://anywhere.example", "acs_url": "https://anywhere.example/acs"}),
+    f"GET {SERVICE}/saml/certificate/next": Request(setup_sql=NEXT_CERTIFICATE),
+    f"DELETE {SERVICE}/saml/certificate/next": Request(setup_sql=NEXT_CERTIFICATE),
+    f"POST {SERVICE}/saml/certificate/activate": Request(setup_sql=NEXT_CERTIFICATE),
+    f"POST {SERVICE}/saml/certificate/undo": Request(setup_sql=PREVIOUS_CERTIFICATE),
     f"POST {SERVICE}/saml/metadata": Request({"metadata": service_provider_metadata()}),
     "POST /saml/<org_slug>/<service_slug>/sso": Request(form={"SAMLRequest": "made up"}),
     "GET /saml/<org_slug>/<service_slug>/authenticate": Request(query={"saml_state": "{saml_state}"}),  # in another browser
@@ -818,6 +836,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     ),
     f"POST {APP_PAGES}/saml/metadata": Request(form={**OF_THE_SESSION, "metadata": service_provider_metadata()}),
     f"POST {APP_PAGES}/saml/certificate": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/saml/certificate/next": Request(form=OF_THE_SESSION),
+    f"POST {APP_PAGES}/saml/certificate/next/delete": Request(form=OF_THE_SESSION, setup_sql=NEXT_CERTIFICATE),
+    f"POST {APP_PAGES}/saml/certificate/activate": Request(form=OF_THE_SESSION, setup_sql=NEXT_CERTIFICATE),
+    f"POST {APP_PAGES}/saml/certificate/undo": Request(form=OF_THE_SESSION, setup_sql=PREVIOUS_CERTIFICATE),
     f"POST {APP_PAGES}/saml/disable": Request(form=OF_THE_SESSION),
     f"POST {APP_PAGES}/providers/<provider>": Request(form={**OF_THE_SESSION, "client_id": "another", "client_secret": "and its secret"}),
     f"POST {APP_PAGES}/providers/<provider>/remove": Request(form=OF_THE_SESSION),

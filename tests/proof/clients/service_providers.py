@@ -251,7 +251,7 @@ class NodeSaml(ServiceProvider):
 
     def __init__(self, application: SamlApplication, metadata: str) -> None:
         super().__init__(application, metadata)
-        [certificate] = etree.fromstring(metadata.encode()).iter(f"{{{NS['ds']}}}X509Certificate")
+        certificates = etree.fromstring(metadata.encode()).iter(f"{{{NS['ds']}}}X509Certificate")
         key = rsa.generate_private_key(65537, 2048)
         self._options = {
             "entryPoint": f"{application.issuer}/sso",
@@ -261,7 +261,7 @@ class NodeSaml(ServiceProvider):
             "logoutCallbackUrl": application.configuration.slo_url,
             "audience": application.entity_id,
             "idpIssuer": application.issuer,
-            "idpCert": certificate.text,
+            "idpCert": [certificate.text for certificate in certificates],
             "privateKey": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
             "signatureAlgorithm": "sha256",
             "digestAlgorithm": "sha256",

@@ -13,7 +13,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment
 from tests.proof.clients.service_providers import CLIENTS, AcceptedUser, NodeSaml, Pysaml2, Python3Saml, Refused, ServiceProvider
-from tests.support.builders import BASE_URL, EMAIL, run_sql
+from tests.support.builders import BASE_URL, EMAIL, Api, run_sql
 from tests.support.saml import PostedResponse, SamlApplication, add_application, posted_response
 from tests.support.saml.browser import SamlBrowser, redirect_target
 from tests.support.services import add_service_user
@@ -84,6 +84,33 @@ async def test_a_login_without_a_password_is_accepted(
     response = await sign_on_again(browser, service)
     assert response.find("//saml:AuthnContextClassRef").text == "urn:oasis:names:tc:SAML:2.0:ac:classes:unspecified"
     assert service.take(response.document).name_id == EMAIL
+
+
+@pytest.mark.parametrize("kind", ALL)
+async def test_the_metadata_from_before_an_activation_is_enough(
+    kind: type[ServiceProvider], api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account, acme: Tenant
+) -> None:
+    """Before it, after it, and after it was undone. A certificate that replaces all at once is refused."""
+
+    async def change(action: str) -> None:
+        answer = await api.call("POST", f"{shop.management}/certificate{action}", token=acme.token("admin"))
+        assert answer.status == 200, answer.text
+
+    await browser.sign_in()
+    await change("/next")
+    service = await provider_of(kind, browser, shop)
+    certificates = set()
+    for action in ("", "/activate", "/undo", "/activate"):
+        if action:
+            await change(action)
+        response = await sign_on_again(browser, service)
+        assert service.take(response.document).name_id == EMAIL
+        certificates.add(response.document.partition(b"X509Certificate>")[2].partition(b"<")[0])
+    assert len(certificates) == 2
+    await change("")
+    response = await sign_on_again(browser, service)
+    with pytest.raises(Refused):
+        service.take(response.document)
 
 
 async def test_python3_saml_can_request_a_subject(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -126,7 +127,7 @@ def published(service: Service) -> set[str]:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_rotating_keys_beside_a_running_service_signs_out_no_user(workers: str, service: Start, sink: MailSink, home: Path) -> None:
+def test_keys_are_rotated_beside_a_running_service(workers: str, service: Start, sink: MailSink, home: Path) -> None:
     running = service("--workers", workers, SSO_SMTP_URL=sink.url).start()
     running.register(EMAIL, PASSWORD)
     assert running.follow(sink.wait_for(EMAIL).link).status_code == 200
@@ -137,16 +138,27 @@ def test_rotating_keys_beside_a_running_service_signs_out_no_user(workers: str, 
     # The command finds the embedded database by the data directory.
     rotated = gatehouse(home, "keys", "rotate")
     assert rotated.returncode == 0, rotated.stderr
-    until(lambda: claims(running.login(EMAIL, PASSWORD)["access_token"], 0)["kid"] != old, "tokens are signed with another key")
-    after = running.login(EMAIL, PASSWORD)
-    new = claims(after["access_token"], 0)["kid"]
-    assert rotated.stdout == f"New tokens are signed with {new}.\n"
-    until(lambda: all(published(running) == {old, new} for _ in range(8)), "every process publishes both keys")
+    waiting = rotated.stdout.partition(" is published. It signs new tokens from ")[0]
+    until(lambda: all(published(running) == {old, waiting} for _ in range(8)), "every process publishes both keys")
+    assert claims(running.login(EMAIL, PASSWORD)["access_token"], 0)["kid"] == old
+    again = gatehouse(home, "keys", "rotate")
+    assert again.stdout.startswith(f"Nothing changed: {waiting} is published already, and signs from ")
+
+    # Without a terminal and without --yes, nothing is removed.
+    refused = gatehouse(home, "keys", "rotate", "--compromised")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Browser sessions and refresh tokens stay" in refused.stderr
+    assert published(running) == {old, waiting}
+    replaced = gatehouse(home, "keys", "rotate", "--compromised", "--yes")
+    assert replaced.returncode == 0, replaced.stderr
+    [new] = re.findall(r"New tokens are signed with (\S+)\.\n", replaced.stdout)
+    until(lambda: all(published(running) == {new} for _ in range(8)), "every process has removed the old keys")
     for _ in range(8):
-        for tokens in (before, after):
-            assert running.get("/api/user", token=tokens["access_token"]).status_code == 200
+        assert running.get("/api/user", token=before["access_token"]).status_code == 401
     renewed = running.post("/api/auth/refresh", {"refresh_token": before["refresh_token"]}).json()
     assert claims(renewed["access_token"], 0)["kid"] == new
+    for _ in range(8):
+        assert running.get("/api/user", token=renewed["access_token"]).status_code == 200
 
 
 def test_a_command_without_a_running_service_starts_and_stops_the_embedded_database(home: Path) -> None:

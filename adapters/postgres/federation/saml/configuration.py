@@ -1,6 +1,7 @@
 """SAML configurations and certificates of services."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,14 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration, SamlSetup
+from core.federation.saml.configuration_rules import (
+    PREVIOUS_KEPT,
+    CertificateState,
+    NameIdFormat,
+    SamlCertificate,
+    SamlConfiguration,
+    SamlSetup,
+)
 from ports.crypto import SecretContext, Vault
 
 if TYPE_CHECKING:
@@ -103,6 +111,20 @@ class Saml(SealingRepository):
             service_id=service_id,
         )
 
+    async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> dict[CertificateState, SamlCertificate]:
+        rows = await self._all(
+            lambda row: (CertificateState(row[-1]), replace(to_certificate(self._vault, row), kept_until=row[-2])),
+            f"""
+            select {CERTIFICATE}, k.kept_until, coalesce(k.standby, 'active') from saml_certificates k
+            where k.org_id = %(org_id)s and k.service_id = %(service_id)s
+              and (k.deactivated_at is null or k.valid_until > %(now)s and (k.standby = 'next' or k.kept_until > %(now)s))""",
+            org_id=org_id,
+            service_id=service_id,
+            now=now,
+        )
+        certificates = dict(rows)
+        return {state: certificates[state] for state in CertificateState if state in certificates}
+
     async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
         return await self._all(
             lambda row: str(row[0]),
@@ -171,25 +193,44 @@ class Saml(SealingRepository):
             > 0
         )
 
-    async def deactivate_certificate(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+    async def deactivate_certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
+        return await self.move_certificate(org_id, service_id, [*CertificateState], None, now)
+
+    async def move_certificate(
+        self, org_id: UUID, service_id: UUID, states: Sequence[CertificateState], to: CertificateState | None, now: datetime
+    ) -> bool:
         return (
             await self._run(
                 """
-                update saml_certificates set deactivated_at = %(now)s, private_key = null
-                where org_id = %(org_id)s and service_id = %(service_id)s and deactivated_at is null""",
+                update saml_certificates set
+                    deactivated_at = case when %(to)s::text = 'active' then null else coalesce(deactivated_at, %(now)s) end,
+                    private_key = case when %(to)s::text is null then null else private_key end,
+                    standby = nullif(%(to)s::text, 'active'),
+                    kept_until = case when %(to)s::text = 'previous' then %(kept_until)s::timestamptz end
+                where org_id = %(org_id)s and service_id = %(service_id)s and private_key is not null
+                  and coalesce(standby, 'active') = any(%(states)s)""",
                 org_id=org_id,
                 service_id=service_id,
+                states=[state.value for state in states],
+                to=None if to is None else to.value,
                 now=now,
+                kept_until=now + PREVIOUS_KEPT,
             )
             > 0
         )
 
-    async def add_certificate(self, org_id: UUID, service_id: UUID, certificate: SamlCertificate) -> None:
+    async def add_certificate(
+        self, org_id: UUID, service_id: UUID, certificate: SamlCertificate, state: CertificateState = CertificateState.ACTIVE
+    ) -> None:
+        is_next = state is CertificateState.NEXT
         await self._run(
             """
-            insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)
+            insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at,
+                                           standby, deactivated_at)
             values (%(id)s, %(org_id)s, %(service_id)s, %(certificate)s, %(private_key)s, %(valid_from)s, %(valid_until)s,
-                    %(created_at)s)""",
+                    %(created_at)s, %(standby)s, %(deactivated_at)s)""",
+            standby="next" if is_next else None,
+            deactivated_at=certificate.created_at if is_next else None,
             id=certificate.id,
             org_id=org_id,
             service_id=service_id,

@@ -1,6 +1,6 @@
-"""The pages of an application's SAML configuration: settings, import of metadata, check, and certificate."""
+"""The pages of an application's SAML configuration: settings, import of metadata, check, and certificates."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -10,9 +10,9 @@ from core.applications.services_rules import Service
 from core.federation.saml import configuration as saml
 from core.federation.saml import configuration_rules as rules
 from core.federation.saml import metadata
-from core.federation.saml.configuration_rules import CertificateNotFound, NameIdFormat, SamlCertificate, SamlConfiguration, endpoint_path
+from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration, endpoint_path
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.principals import Capability, Member
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
@@ -32,6 +32,7 @@ from entrypoints.http.pages.console import (
     to_model,
     wrong_field,
 )
+from ports import Ports
 
 routes = Blueprint("saml_configuration_pages", __name__)
 
@@ -48,6 +49,11 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.SignatureRequired: "sign_assertions",
 }
 FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
+OPERATIONS: Final = (
+    *(f"GET {API}", f"POST {API}", f"POST {API}/metadata", f"GET {API}/check", f"POST {API}/certificate", f"DELETE {API}"),
+    *(f"{method} {API}/certificate/next" for method in ("GET", "POST", "DELETE")),
+    *(f"POST {API}/certificate/{action}" for action in ("activate", "undo")),
+)
 METADATA_ANSWERS: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 
 
@@ -78,7 +84,8 @@ async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> d
     org_slug = acting_member().acts_in.slug
     return {
         "configuration": configuration,
-        "certificate": await _certificate(service),
+        "certificates": await saml.list_certificates(ports(), acting_member(), service.slug),
+        "undo_days": rules.PREVIOUS_KEPT.days,
         "typed": _to_typed(configuration) if typed is None else typed,
         "formats": FORMATS,
         "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
@@ -86,16 +93,9 @@ async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> d
     }
 
 
-async def _certificate(service: Service) -> SamlCertificate | None:
-    try:
-        return await saml.get_certificate(ports(), acting_member(), service.slug)
-    except CertificateNotFound:
-        return None
-
-
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_VIEW)
-@shows(f"GET {API}", f"POST {API}", f"POST {API}/metadata", f"GET {API}/check", f"POST {API}/certificate", f"DELETE {API}")
+@shows(*OPERATIONS)
 async def show_saml(org_slug: str, service_slug: str) -> Response:
     """Show the SAML configuration of an application, and the values to copy into it."""
     service = await services.find(ports(), acting_member(), service_slug)
@@ -158,14 +158,50 @@ async def read_metadata(org_slug: str, service_slug: str) -> Response:
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
-    """Create the certificate for signatures, or replace it at once."""
+    """Create the certificate for signatures, or replace all at once."""
+    return await _change_certificates(saml.create_certificate, service_slug, "certificate-created")
+
+
+@routes.post(f"{PAGE}/certificate/next")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}/certificate/next")
+async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
+    """Create the certificate that will replace the active one."""
+    return await _change_certificates(saml.create_next_certificate, service_slug, "next-certificate-created")
+
+
+@routes.post(f"{PAGE}/certificate/next/delete")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"DELETE {API}/certificate/next")
+async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
+    """Delete the next certificate."""
+    return await _change_certificates(saml.delete_next_certificate, service_slug, "next-certificate-deleted")
+
+
+@routes.post(f"{PAGE}/certificate/activate")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}/certificate/activate")
+async def activate_certificate(org_slug: str, service_slug: str) -> Response:
+    """Sign with the next certificate from now on."""
+    return await _change_certificates(saml.activate_certificate, service_slug, "certificate-activated")
+
+
+@routes.post(f"{PAGE}/certificate/undo")
+@member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@accepts(f"POST {API}/certificate/undo")
+async def undo_activation(org_slug: str, service_slug: str) -> Response:
+    """Sign with the previous certificate again."""
+    return await _change_certificates(saml.undo_activation, service_slug, "activation-undone")
+
+
+async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
     await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
     try:
-        await saml.create_certificate(ports(), acting_member(), service_slug)
-    except rules.SamlNotEnabled as refusal:
+        await change(ports(), acting_member(), service_slug)
+    except Refusal as refusal:
         return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
-    return redirect_with_notice("certificate-created", f"{application_path(service)}/saml")
+    return redirect_with_notice(notice, f"{application_path(service)}/saml")
 
 
 @routes.post(f"{PAGE}/disable")

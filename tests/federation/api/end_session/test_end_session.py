@@ -3,7 +3,11 @@
 from datetime import timedelta
 from urllib.parse import parse_qsl
 
+import pytest
+
 from core.accounts.accounts_rules import Account
+from core.authentication.tokens import signing_keys
+from core.authentication.tokens.signing_keys_rules import UnknownKey
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import (
@@ -14,7 +18,7 @@ from tests.federation.api.end_session.applications import (
     is_usable,
     openid_tokens,
 )
-from tests.federation.api.relying import RelyingParty
+from tests.federation.api.relying import RelyingParty, redirect_parts
 from tests.support.browser import ACCOUNT, form_token, leads_to
 from tests.support.saml import SamlApplication
 from tests.support.saml.browser import LogoutWalk, SamlBrowser, redirect_target
@@ -28,6 +32,30 @@ async def test_an_id_token_of_this_browser_signs_out_and_returns(till: RelyingPa
     assert leads_to(await browser.open(path)) == f"{BYE}&state=a+b%26c"
     assert not await browser.is_in()
     assert (await till.refresh(tokens["refresh_token"])).status == 400
+
+
+async def test_an_id_token_is_a_hint_after_its_key_has_retired(
+    till: RelyingParty, browser: SamlBrowser, ports: Ports, clock: FakeClock
+) -> None:
+    """A key retires every 90 days, and sessions last longer than the tokens that it signed. A stolen key ends at once."""
+    tokens = await openid_tokens(till)
+    path = end_session_path(id_token_hint=tokens["id_token"], post_logout_redirect_uri=BYE)
+    rotation = await signing_keys.rotate(ports)
+    clock.advance(timedelta(days=1))
+    await signing_keys.load(ports)
+    assert [key["kid"] for key in ports.tokens.jwks()["keys"]] == [rotation.kid]
+    with pytest.raises(UnknownKey):
+        await signing_keys.read_token(ports, tokens["access_token"])
+    silent = await till.open_request(scope="openid", response_type="code", prompt="none", id_token_hint=tokens["id_token"])
+    assert "code" in redirect_parts(silent)[1]
+    assert leads_to(await browser.open(path)) == BYE
+
+    await browser.sign_in()
+    tokens = await openid_tokens(till)
+    await signing_keys.replace_compromised(ports, "root")
+    await signing_keys.load(ports)
+    page = await browser.open(end_session_path(id_token_hint=tokens["id_token"], post_logout_redirect_uri=BYE))
+    assert "couldn't verify" in page.text
 
 
 async def test_without_a_return_address_our_page_says_that_the_user_is_signed_out(till: RelyingParty, browser: SamlBrowser) -> None:

@@ -62,10 +62,10 @@ async def test_another_organization_cannot_disable_or_deactivate(
 ) -> None:
     for org_id, service_id in other_services(saml_rows, desk, foreign):
         assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml.disable(o, s, NOW))  # type: ignore[misc]
-        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml.deactivate_certificate(o, s, NOW))  # type: ignore[misc]
+        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml.deactivate_certificates(o, s, NOW))  # type: ignore[misc]
     shop = saml_rows.service
     assert await within(saml_rows.storage, lambda tx: tx.saml.disable(shop.org_id, shop.id, NOW))
-    assert await within(saml_rows.storage, lambda tx: tx.saml.deactivate_certificate(shop.org_id, shop.id, NOW))
+    assert await within(saml_rows.storage, lambda tx: tx.saml.deactivate_certificates(shop.org_id, shop.id, NOW))
 
 
 # Sign-on

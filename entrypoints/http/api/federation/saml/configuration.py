@@ -20,7 +20,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, app_context, ports
+from entrypoints.http.edge.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
@@ -116,16 +116,22 @@ class SamlCertificateResponse(ResponseModel):
     public_key: str = Field(description="The X.509 certificate in PEM.")
     valid_from: Timestamp = Field(description="The start of its validity.")
     valid_until: Timestamp = Field(description="The end of its validity. Create a new certificate before this time.")
-    is_active: bool = Field(description="Always true.")
+    is_active: bool = Field(description="Whether this certificate signs. False for the next one.")
     created_at: Timestamp = Field(description="When the certificate was created.")
 
 
-def _to_response(certificate: SamlCertificate) -> SamlCertificateResponse:
+class ActivatedSamlCertificateResponse(SamlCertificateResponse):
+    """The certificate that signs from now on, and the end of the time in which the activation can be undone."""
+
+    undo_until: Timestamp = Field(description="Until then, `POST .../certificate/undo` returns to the previous certificate.")
+
+
+def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> SamlCertificateResponse:
     return SamlCertificateResponse(
         public_key=certificate.certificate,
         valid_from=certificate.valid_from,
         valid_until=certificate.valid_until,
-        is_active=True,
+        is_active=is_active,
         created_at=certificate.created_at,
     )
 
@@ -197,8 +203,9 @@ async def disable(org_slug: str, service_slug: str) -> SamlChangeResponse:
 async def create_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Create a certificate for signatures.
 
-    It is valid for three years and replaces the previous one at once: update the metadata in the
-    application.
+    It is valid for three years and replaces all others at once: update the metadata in the application. An
+    application that knows only an old certificate refuses sign-ins until then. To avoid this, use
+    `POST .../certificate/next`.
     """
     return _to_response(await saml.create_certificate(ports(), acting(), service_slug))
 
@@ -214,6 +221,61 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
     return _to_response(await saml.get_certificate(ports(), acting(), service_slug))
 
 
+@routes.post(f"{SAML}/certificate/next")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(400, 409)
+@returns(SamlCertificateResponse)
+async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
+    """Create the certificate that will replace the active one.
+
+    The metadata has it at once, beside the active one. It signs nothing until you activate it. First give the
+    application the new metadata. 409 if there is a next certificate already.
+    """
+    return _to_response(await saml.create_next_certificate(ports(), acting(), service_slug), is_active=False)
+
+
+@routes.get(f"{SAML}/certificate/next")
+@member(Capability.SERVICES_VIEW)
+@returns(SamlCertificateResponse)
+async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
+    """Get the next certificate, which does not sign yet."""
+    return _to_response(await saml.get_next_certificate(ports(), acting(), service_slug), is_active=False)
+
+
+@routes.delete(f"{SAML}/certificate/next")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@describes({204: "The next certificate is deleted."})
+async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
+    """Delete the next certificate. The active one stays."""
+    await saml.delete_next_certificate(ports(), acting(), service_slug)
+    return no_content()
+
+
+@routes.post(f"{SAML}/certificate/activate")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@returns(ActivatedSamlCertificateResponse)
+async def activate_certificate(org_slug: str, service_slug: str) -> ActivatedSamlCertificateResponse:
+    """Sign with the next certificate from now on.
+
+    The previous certificate stays in the metadata for 7 days, as the last one, so that you can undo this.
+    """
+    certificate, undo_until = await saml.activate_certificate(ports(), acting(), service_slug)
+    return ActivatedSamlCertificateResponse(**dict(_to_response(certificate)), undo_until=undo_until)
+
+
+@routes.post(f"{SAML}/certificate/undo")
+@member(Capability.INTEGRATIONS_MANAGE, outlives=True)
+@refuses(409)
+@returns(SamlCertificateResponse)
+async def undo_activation(org_slug: str, service_slug: str) -> SamlCertificateResponse:
+    """Sign with the previous certificate again.
+
+    The active one becomes the next one, which you can activate again. Possible for 7 days after an activation.
+    409 if another next certificate was created since.
+    """
+    return _to_response(await saml.undo_activation(ports(), acting(), service_slug))
+
+
 @routes.get(f"{PROVIDER}/metadata")
 @anyone
 @refuses(403)
@@ -221,7 +283,8 @@ async def get_certificate(org_slug: str, service_slug: str) -> SamlCertificateRe
 async def get_metadata(org_slug: str, service_slug: str) -> Response:
     """Get the SAML metadata of a service's identity provider.
 
-    Applications import it. It has the endpoints and the active certificate.
+    Applications import it. It has the endpoints and the certificates: the active one first, then the next one, and
+    for 7 days the previous one.
     """
     document = await saml.create_metadata(ports(), org_slug, service_slug)
     return Response(document, 200, {"Cache-Control": "no-cache"}, content_type=METADATA)
