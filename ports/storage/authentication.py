@@ -71,10 +71,10 @@ class SessionsRead(Protocol):
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
-    ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
-        """Return a live session of OpenID Connect, its grant, and the current facts about its user.
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
+        """Return a live session of OpenID Connect, its grant, the current facts about its user, and whether its client authenticates.
 
-        `client_id` is None for the platform's own frontend.
+        `client_id` is None for the platform's own frontend, which does not.
         """
         ...
 

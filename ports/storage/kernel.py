@@ -16,6 +16,14 @@ class Rates(Protocol):
         """
         ...
 
+    async def keep(self, browser_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+        """Remember that these tokens were taken for a sign-in in this browser, until their buckets have refilled by themselves."""
+        ...
+
+    async def give_back(self, browser_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+        """Give these tokens back, and those that were kept for this browser. Each kept token is given back once."""
+        ...
+
 
 # The repositories of this area, by the kind of access
 

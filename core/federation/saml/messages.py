@@ -48,7 +48,7 @@ class SamlMessageTooLong(SamlMessageInvalid):
 
 
 class RelayStateInvalid(SamlMessageInvalid):
-    """The application sent a RelayState that has control characters or more than 1024 bytes. Tell the application's administrators."""
+    """The application sent a RelayState that has control characters or more than 4096 bytes. Tell the application's administrators."""
 
 
 class SamlMessageExpired(SamlMessageInvalid):

@@ -321,7 +321,7 @@ async def test_sign_ins_that_start_at_the_identity_provider_need_access(
     await run_sql(pool, "update service_users set enrolled_by = 'self'")
     assert (await api.get(path, token=session.access_token)).status == 403
     assert (await api.get(path, token=other_tenant.token("owner"))).status == 403
-    long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
+    long = await api.get(f"{path}?RelayState={'x' * 4097}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")
     await run_sql(pool, "update users set email_verified_at = null")
     assert (await api.get(path, token=acme.token("member"))).status == 403
