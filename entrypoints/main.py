@@ -24,10 +24,11 @@ from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
 from core.authentication import owner_recovery
-from core.authentication.tokens import signing_keys
+from core.authentication.tokens import issuer, signing_keys
 from core.demo_rules import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
+from core.kernel.uris import canonicalize
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
@@ -36,7 +37,7 @@ from entrypoints.bind import parse_bind
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.protocol.server import BindError, listen, serve_http
 from entrypoints.installation import NoInstallation
-from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers
 from ports import Ports
@@ -97,7 +98,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
         return settings.base_url
     host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{host}:{port}"
+    return canonicalize(f"http://{host}:{port}")
 
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
@@ -154,6 +155,8 @@ def _check_settings(settings: Settings) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
+    for sentence in unknown_variables():
+        log.warning("unknown_setting", problem=sentence)
     check_settings(settings)
 
 
@@ -192,6 +195,7 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
             for name in await migrate(conninfo):
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
+                await _adopt_issuer(wired.ports)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
@@ -200,6 +204,16 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
                 raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
+
+
+async def _adopt_issuer(ports: Ports) -> None:
+    """Store the issuer, and warn about an unusual spelling that the installation uses already. Raises: SettingsInvalid."""
+    try:
+        await issuer.adopt(ports)
+    except issuer.IssuerMisspelled as refusal:
+        raise SettingsInvalid(refusal.message) from None
+    if issuer.is_misspelled(ports.tokens.issuer):
+        log.warning("base_url_in_unusual_spelling", base_url=ports.tokens.issuer)
 
 
 async def _create_first_owner(settings: Settings, wired: Wired) -> bool:

@@ -90,6 +90,10 @@ class PipelineTrust:
     audience: str
     subject: str
 
+    def is_of_issuer(self, issuer: object) -> bool:
+        """Return whether the `iss` of a token is this issuer, in any spelling of its host."""
+        return isinstance(issuer, str) and uris.canonicalize(issuer) == uris.canonicalize(self.issuer)
+
     def accepts_subject(self, subject: str) -> bool:
         """Return whether the subject of a token matches the pattern, part by part."""
         patterns, parts = _SEPARATORS.split(self.subject), _SEPARATORS.split(subject)
@@ -171,8 +175,11 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
 
     Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
     """
-    if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and uris.is_web_url(issuer) and "?" not in issuer):
+    issuer = uris.canonicalize(issuer)
+    if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):
         raise IssuerInvalid
+    if flaw := uris.web_flaw(issuer):
+        raise IssuerInvalid(f"The issuer is not allowed: {flaw}")
     if uris.host_of(issuer) == uris.host_of(own_issuer):
         raise IssuerInvalid
     if not 0 < len(audience) <= MAX_AUDIENCE_LENGTH or not is_printable(audience):

@@ -436,6 +436,14 @@ class SigningKeys(SigningKeysRead, Protocol):
         """Let all active keys retire at this time."""
         ...
 
+    async def issuer(self) -> tuple[str | None, bool]:
+        """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
+        ...
+
+    async def set_issuer(self, url: str) -> None:
+        """Store the issuer."""
+        ...
+
 
 class IdentitiesRead(Protocol):
     """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""

@@ -48,3 +48,10 @@ class SigningKeys(SealingRepository):
 
     async def retire_all(self, retires_at: datetime) -> None:
         await self._run("update signing_keys set retires_at = %(retires_at)s where retires_at is null", retires_at=retires_at)
+
+    async def issuer(self) -> tuple[str | None, bool]:
+        found = await self._one(lambda row: (row[0], row[1]), "select (select url from issuer), exists (select 1 from signing_keys)")
+        return found or (None, False)
+
+    async def set_issuer(self, url: str) -> None:
+        await self._run("insert into issuer (url) values (%(url)s) on conflict (is_only) do update set url = excluded.url", url=url)

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.configuration_rules import NameIdFormat
+from core.kernel import uris
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, e
     Raises: AcsUrlMismatch, BindingUnsupported; the errors of `check_message`.
     """
     check_message(request, provider, endpoint, now)
-    if request.acs_url is not None and request.acs_url != provider.acs_url:
+    if request.acs_url is not None and uris.canonicalize(request.acs_url) != uris.canonicalize(provider.acs_url):
         raise AcsUrlMismatch
     if request.binding is not None and request.binding != HTTP_POST:
         raise BindingUnsupported

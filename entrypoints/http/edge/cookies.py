@@ -5,7 +5,7 @@ Routes under /api and /scim read no cookies.
 
 import re
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from quart import Response, after_this_request, g, request
 
@@ -62,7 +62,7 @@ def browser_id() -> str:
     return str(g.browser_id)
 
 
-async def _keep_device_cookie(response: Response) -> Response:
+async def _keep_device_cookie(response: Any) -> Any:
     _set(response, DEVICE, g.browser_id, DEVICE_AGE)
     return response
 

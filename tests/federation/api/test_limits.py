@@ -264,7 +264,7 @@ async def test_userinfo_of_other_applications_counts_per_session(
 ) -> None:
     await sign_in_browser(relying_party, user)
     await run_sql(pool, "update services set pkce_without_secret = %s", pkce_without_secret)
-    statuses = {}
+    statuses: dict[str, list[int]] = {}
     for client in (relying_party, mobile_app):
         await give_consent(client, user)
         statuses[client.slug] = []
