@@ -37,7 +37,7 @@ from entrypoints.bind import parse_bind
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.protocol.server import BindError, listen, serve_http
 from entrypoints.installation import NoInstallation
-from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
+from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
 from entrypoints.workers import parent_gone, run_workers
 from ports import Ports
@@ -102,10 +102,7 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until a signal stops it, or until its embedded database ends. Return the exit code.
-
-    Raises: the errors in `FIXABLE`.
-    """
+    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
     _check_settings(settings)
     libraries.finish()
@@ -155,8 +152,6 @@ def _check_settings(settings: Settings) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
     except OSError as error:
         raise SettingsInvalid(f"SSO_DATA_DIR {settings.data_dir} cannot be created: {error.strerror}.") from None
-    for sentence in unknown_variables():
-        log.warning("unknown_setting", problem=sentence)
     check_settings(settings)
 
 
@@ -188,14 +183,14 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
 
     Wait for the database as long as necessary, because it may start after the service.
 
-    Raises: StorageDown if the embedded database has ended.
+    Raises: IssuerMisspelled; StorageDown if the embedded database has ended.
     """
     while True:
         try:
             for name in await migrate(conninfo):
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
-                await _adopt_issuer(wired.ports)
+                await issuer.adopt(wired.ports)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
@@ -204,16 +199,6 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
                 raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
-
-
-async def _adopt_issuer(ports: Ports) -> None:
-    """Store the issuer, and warn about an unusual spelling that the installation uses already. Raises: SettingsInvalid."""
-    try:
-        await issuer.adopt(ports)
-    except issuer.IssuerMisspelled as refusal:
-        raise SettingsInvalid(refusal.message) from None
-    if issuer.is_misspelled(ports.tokens.issuer):
-        log.warning("base_url_in_unusual_spelling", base_url=ports.tokens.issuer)
 
 
 async def _create_first_owner(settings: Settings, wired: Wired) -> bool:

@@ -27,7 +27,7 @@ async def adopt(ports: Ports, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", UNUSUAL)
-async def test_an_unusual_spelling_is_refused_until_the_installation_uses_it(ports: Ports, pool: Pool, url: str) -> None:
+async def test_an_unusual_spelling_is_refused_until_the_installation_uses_it(ports: Ports, fresh_pool: Pool, url: str) -> None:
     with pytest.raises(IssuerMisspelled, match=rf"Set it to {USUAL}\.$"):
         await adopt(ports, url)
     assert await run_sql(fresh_pool, "select url from issuer") == []
