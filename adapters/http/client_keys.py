@@ -9,7 +9,7 @@ from adapters.http.provider_keys import REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
 from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
-from core.kernel.uris import canonicalize, has_port_of, is_web_url
+from core.kernel.uris import has_port_of, is_web_url
 from ports.observe import Clock
 
 FETCH_WITHIN: Final = 5.0  # seconds
@@ -103,10 +103,8 @@ class HttpIssuerKeys(FetchedKeys):
         metadata = await self._get_object(f"{url.removesuffix('/')}{DISCOVERY_PATH}")
         keys_url = metadata.get("jwks_uri")
         # Otherwise the metadata of one issuer could stand for another (OpenID Connect Discovery section 4.3).
-        issuer = metadata.get("issuer")
-        if not isinstance(issuer, str) or canonicalize(issuer) != url or not isinstance(keys_url, str):
+        if metadata.get("issuer") != url or not isinstance(keys_url, str):
             return None
-        keys_url = canonicalize(keys_url)
         # Keys that come over http could be exchanged on their way. `is_web_url` accepts http on the loopback
         # interface, and the guard refuses it, unless the operator allows it.
         is_downgrade = url.startswith("https://") and not keys_url.startswith("https://")

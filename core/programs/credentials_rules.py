@@ -90,10 +90,6 @@ class PipelineTrust:
     audience: str
     subject: str
 
-    def is_of_issuer(self, issuer: object) -> bool:
-        """Return whether the `iss` of a token is this issuer, in any spelling of its host."""
-        return isinstance(issuer, str) and uris.canonicalize(issuer) == uris.canonicalize(self.issuer)
-
     def accepts_subject(self, subject: str) -> bool:
         """Return whether the subject of a token matches the pattern, part by part."""
         patterns, parts = _SEPARATORS.split(self.subject), _SEPARATORS.split(subject)
@@ -175,7 +171,7 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
 
     Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
     """
-    issuer = uris.canonicalize(issuer)
+    issuer = uris.to_ascii(issuer)  # all else stays: tokens must have exactly this `iss`
     if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):
         raise IssuerInvalid
     if flaw := uris.web_flaw(issuer):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from core.federation.oauth import pipeline_tokens_rules as pipelines
 from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid, check_claims
 from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
-from core.kernel import scannable_secrets, uris
+from core.kernel import scannable_secrets
 from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
@@ -98,9 +98,9 @@ async def _authenticate_program(
     Raises: ClientInvalid, ClientAssertionInvalid.
     """
     issuer = ports.pipeline_tokens.issuer(assertion)
-    trusts = [credential for credential in stored if credential.trust is not None and credential.trust.is_of_issuer(issuer)]
-    if trusts and issuer is not None and uris.canonicalize(issuer) != uris.canonicalize(base_url):
-        return await _authenticate_pipeline(ports, trusts, uris.canonicalize(issuer), assertion, limit)
+    trusts = [credential for credential in stored if credential.trust is not None and credential.trust.issuer == issuer]
+    if trusts and issuer is not None and issuer != base_url:
+        return await _authenticate_pipeline(ports, trusts, issuer, assertion, limit)
     is_own_assertion = issuer in (None, str(stored[0].client.client_id))
     if not is_own_assertion and any(credential.trust is not None for credential in stored):
         raise pipelines.PipelineTokenRefused("has another issuer than the credentials of this service account")

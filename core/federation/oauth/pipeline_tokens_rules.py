@@ -51,5 +51,6 @@ def is_trusted(claims: Mapping[str, Any], trust: PipelineTrust) -> bool:
     """
     subject, audience = claims.get("sub"), claims.get("aud")
     audiences = [audience] if isinstance(audience, str) else audience
-    is_for_trust = trust.is_of_issuer(claims.get("iss")) and audiences == [trust.audience]
-    return is_for_trust and isinstance(subject, str) and trust.accepts_subject(subject)
+    return (
+        claims.get("iss") == trust.issuer and audiences == [trust.audience] and isinstance(subject, str) and trust.accepts_subject(subject)
+    )
