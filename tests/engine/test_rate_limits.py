@@ -90,8 +90,8 @@ async def test_kept_tokens_are_given_back_once(storage: Postgres, pool: Pool) ->
             await charge(storage, client, bucket)
     async with storage.autocommit() as autocommit:
         for client in ("a", "a", "a", "b"):
-            await autocommit.rates.keep(browser, client, (bucket, Bucket("y", 1.0, 1)), NOW)
-        await autocommit.rates.keep(b"another", "a", (bucket,), NOW)
+            await autocommit.rates.keep(browser, client, (bucket, Bucket("y", 1.0, 1)))
+        await autocommit.rates.keep(b"another", "a", (bucket,))
 
     async def act(number: int) -> None:
         if number % 2:
@@ -104,7 +104,7 @@ async def test_kept_tokens_are_given_back_once(storage: Postgres, pool: Pool) ->
     tats = dict(await run_sql(pool, "select client, tats from rates"))
     taken = {client: round((tats[client]["x"] - NOW.timestamp()) / 10) for client in tats}
     assert taken == {"a": 10 + 10 - 3, "b": 4 - 1}
-    assert await run_sql(pool, "select browser_hash from sign_in_charges") == [(b"another",)]
+    assert await run_sql(pool, "select sign_in_hash from sign_in_charges") == [(b"another",)]
 
 
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:

@@ -25,33 +25,31 @@ class Rates(Repository):
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
 
-    async def keep(self, browser_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         await self._run(
             """
-            insert into sign_in_charges (browser_hash, client, bucket, period, expires_at)
-            select %(browser_hash)s, %(client)s, b.name, b.period, %(now)s + b.burst * b.period * interval '1 second'
-            from unnest(%(names)s::text[], %(periods)s::float8[], %(bursts)s::int[]) b (name, period, burst)""",
-            browser_hash=browser_hash,
+            insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
+            select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
+            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period) where r.client = %(client)s and r.tats ? b.name""",
+            sign_in_hash=sign_in_hash,
             client=client,
             names=[bucket.name for bucket in buckets],
             periods=[bucket.period for bucket in buckets],
-            bursts=[bucket.burst for bucket in buckets],
-            now=now,
         )
 
-    async def give_back(self, browser_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         kept = await self._all(
             lambda row: row,
             """
-            delete from sign_in_charges where browser_hash = %(browser_hash)s
-            returning client, bucket, period, expires_at > %(now)s""",
-            browser_hash=browser_hash,
+            delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
+            returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8""",
+            sign_in_hash=sign_in_hash,
             now=now,
         )
         amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
-        for charged_client, name, period, still_counts in kept:
-            if still_counts:
-                amounts.setdefault(charged_client, Counter())[name] += period
+        for charged_client, name, missing in kept:
+            if missing > 0:
+                amounts.setdefault(charged_client, Counter())[name] += missing
         for each, seconds in amounts.items():
             # A statement for each row: a join would compute with the values from before a concurrent charge.
             await self._run(

@@ -69,18 +69,32 @@ async def limited_if_refused() -> AsyncIterator[None]:
         raise
 
 
-async def keep_taken(device_id: str) -> None:
-    """Keep the tokens that this request took, until the sign-in that it is part of succeeds in this browser."""
+async def keep_taken(sign_in: str) -> None:
+    """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
+
+    `sign_in` is the device id of the browser. For the request of an email it is the secret of that
+    request, or else a sign-in to an own account would pay for emails to others (decision 390).
+    """
     if buckets := g.get("taken"):
         async with ports().storage.autocommit() as statements:
-            await statements.rates.keep(digest(device_id), _address(), buckets, ports().clock.now())
+            await statements.rates.keep(digest(sign_in), _address(), buckets)
 
 
 async def give_back_taken(device_id: str | None) -> None:
     """Give back the tokens that this request took, and those that were kept for the sign-in in this browser. The sign-in has succeeded."""
     if buckets := g.get("taken"):
-        async with ports().storage.autocommit() as statements:
-            await statements.rates.give_back(digest(device_id or ""), _address(), buckets, ports().clock.now())
+        await _give_back(device_id or "", buckets)
+
+
+async def give_back_email(secret: str | None) -> None:
+    """Give back the tokens that the request of an email took. Its code or link has proven that the address is the user's own."""
+    if secret is not None and g.get("taken"):
+        await _give_back(secret, ())
+
+
+async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
+    async with ports().storage.autocommit() as statements:
+        await statements.rates.give_back(digest(sign_in), _address(), buckets, ports().clock.now())
 
 
 async def take_directory_token(org_id: UUID) -> None:

@@ -134,6 +134,31 @@ async def test_signing_in_to_an_own_account_gives_no_more_attempts(
     assert await left(app) == 20 - 2, "of the last two, which did not sign in"
 
 
+async def test_signing_in_to_an_own_account_pays_for_no_emails_to_others(app: QuartTrio, browser: FakeBrowser, user: Account) -> None:
+    switch_on(app)
+    statuses = []
+    for number in range(7):
+        statuses.append((await browser.submit(REQUEST_PAGE, SIGN_IN, email=f"victim{number}@example.com")).status)
+        assert (await browser.sign_in()).status == 303
+        await browser.submit("/app/sign-out")
+    assert statuses == [303] * 5 + [429] * 2
+
+
+async def test_kept_right_passwords_pay_for_no_wrong_ones(
+    app: QuartTrio, browser: FakeBrowser, user: Account, ports: Ports, clock: FakeClock
+) -> None:
+    """A bucket that has refilled by itself gets only what it still misses, also in the last second."""
+    authenticator = await add_mfa(ports, user)
+    for _ in range(10):
+        assert leads_to(await browser.sign_in()) == CODE
+    clock.advance(timedelta(seconds=59))
+    stranger = FakeBrowser(app)
+    statuses = [(await stranger.sign_in("victim@example.com", WRONG)).status for _ in range(12)]
+    assert leads_to(await browser.show_code(authenticator.code())) == "/app/account"
+    statuses += [(await stranger.sign_in("victim@example.com", WRONG)).status for _ in range(12)]
+    assert statuses.count(401) == 10
+
+
 async def test_a_sign_in_gives_back_what_it_took_and_nothing_else(app: QuartTrio, browser: FakeBrowser, user: Account) -> None:
     for _ in range(12):
         await ask(app, "GET", "/auth/reset-password")

@@ -19,7 +19,7 @@ from core.kernel.values import Email
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
-from entrypoints.http.edge.limits import keep_taken
+from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.authentication.sign_in import (
     form_page,
@@ -64,7 +64,7 @@ async def request_email() -> Response:
         requested = await email_sign_in.request_in_browser(ports(), caller(), Email.parse(email), next_path)
     except (Invalid, NotFound) as refusal:
         return await sign_in_again(refusal, form, next_path, email)
-    await keep_taken(cookies.browser_id())
+    await keep_taken(requested.secret)
     response = redirect(with_next(EMAIL_CODE_PATH, next_path))
     cookies.set_email_sign_in_cookie(response, requested.secret, requested.expires_in)
     if form.get("again") == "yes":
@@ -120,7 +120,7 @@ async def sign_in_with_code() -> Response:
         )
     except (EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, Limited) as refusal:
         return await _code_again(refusal, form, next_path)
-    return await _signed_in(outcome, next_path)
+    return await _signed_in(outcome, next_path, secret)
 
 
 async def _code_again(refusal: Refusal, form: dict[str, str], next_path: str) -> Response:
@@ -144,7 +144,9 @@ async def _pending_here() -> EmailSignIn | None:
     return None if secret is None else await requests.find_in_browser(ports(), secret)
 
 
-async def _signed_in(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> Response:
+async def _signed_in(outcome: BrowserSignIn | PreAuthToken, next_path: str, secret: str | None) -> Response:
+    """Return the response to a right code or link. `secret` is that of the request, if this browser made it."""
+    await give_back_email(secret)
     response = await sign_in_response(outcome, next_path)
     cookies.clear_email_sign_in_cookie(response)
     return response
@@ -205,7 +207,7 @@ async def sign_in_with_link() -> Response:
         return _link_refused(LinkInvalid())
     except (LinkInvalid, EmailSignInOff) as refusal:
         return _link_refused(refusal)
-    return await _signed_in(outcome, link.after)
+    return await _signed_in(outcome, link.after, cookies.email_sign_in_cookie() if link.origin is None else None)
 
 
 def _link_refused(refusal: Refusal) -> Response:
