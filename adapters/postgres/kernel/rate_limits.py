@@ -30,7 +30,8 @@ class Rates(Repository):
             """
             insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
             select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
-            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period) where r.client = %(client)s and r.tats ? b.name""",
+            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)
+            where r.client = %(client)s and r.tats ? b.name""",
             sign_in_hash=sign_in_hash,
             client=client,
             names=[bucket.name for bucket in buckets],

@@ -153,9 +153,9 @@ async def test_kept_right_passwords_pay_for_no_wrong_ones(
         assert leads_to(await browser.sign_in()) == CODE
     clock.advance(timedelta(seconds=59))
     stranger = FakeBrowser(app)
-    statuses = [(await stranger.sign_in("victim@example.com", WRONG)).status for _ in range(12)]
+    statuses = [(await stranger.sign_in(f"victim{number}@example.com", WRONG)).status for number in range(12)]
     assert leads_to(await browser.show_code(authenticator.code())) == "/app/account"
-    statuses += [(await stranger.sign_in("victim@example.com", WRONG)).status for _ in range(12)]
+    statuses += [(await stranger.sign_in(f"victim{number}@example.com", WRONG)).status for number in range(12, 24)]
     assert statuses.count(401) == 10
 
 
