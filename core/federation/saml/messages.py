@@ -242,7 +242,7 @@ def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint
         raise SamlMessageInvalid
     if message.issuer != provider.entity_id:
         raise IssuerMismatch
-    if message.destination is not None and message.destination != endpoint:
+    if message.destination is not None and uris.canonicalize(message.destination) != uris.canonicalize(endpoint):
         raise DestinationMismatch
     if abs(message.issue_instant - now) > MAX_AGE:
         raise SamlMessageExpired

@@ -38,6 +38,16 @@ async def test_a_user_signs_in_and_continues_to_the_application(browser: SamlBro
     assert [name for name in browser.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
 
+@pytest.mark.parametrize("by_post", [False, True])
+async def test_a_long_relay_state_comes_back_unchanged(browser: SamlBrowser, shop: SamlApplication, user: Account, by_post: bool) -> None:
+    """Products put a whole return address into it."""
+    relay_state = "https://shop.example.com/\u00e9?a=%2F&b=+ ".ljust(4095, "&")
+    assert len(relay_state.encode()) == 4096
+    after = await (browser.start_sign_on_by_post if by_post else browser.start_sign_on)(shop, relay_state)
+    assert await browser.sign_in_at(after) == after
+    assert posted_response(await browser.open(after)).relay_state == relay_state
+
+
 async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
     browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
