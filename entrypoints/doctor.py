@@ -19,7 +19,7 @@ from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
-from core.authentication.tokens.issuer import IssuerMisspelled, is_misspelled
+from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.domains_rules import DnsFailed
@@ -167,8 +167,8 @@ def check_password_hashing(settings: Settings) -> Finding:
 def check_base_url(settings: Settings) -> Finding:
     """Check that the base URL uses https, which protects cookies, and that it has its usual spelling."""
     url = base_url(settings)
-    if is_misspelled(url):
-        return Finding("base URL", Health.WARNING, f"{url}: {IssuerMisspelled(url).message}")
+    if problem := spelling_warning(url):
+        return Finding("base URL", Health.WARNING, f"{url}: {problem}")
     if url.startswith("https:"):
         return Finding("base URL", Health.GOOD, url)
     return Finding(

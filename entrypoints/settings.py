@@ -447,7 +447,8 @@ def load() -> Settings:
             {name: variables[variable] for name in Settings.model_fields if (variable := f"SSO_{name.upper()}") in variables}
         )
     except ValidationError as error:
-        raise SettingsInvalid("\n".join(_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
+        problems = [_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False)]
+        raise SettingsInvalid("\n".join([*problems, *unknown_variables()])) from None
 
 
 def unknown_variables() -> list[str]:

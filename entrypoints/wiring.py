@@ -63,7 +63,7 @@ from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from core.authentication.tokens.issuer import IssuerMisspelled, is_misspelled
+from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
@@ -169,8 +169,8 @@ def check_settings(settings: Settings) -> None:
     """
     for problem in unknown_variables():
         log.warning("unknown_setting", problem=problem)
-    if settings.base_url is not None and is_misspelled(settings.base_url):
-        log.warning("unusual_base_url", problem=IssuerMisspelled(settings.base_url).message)
+    if settings.base_url is not None and (problem := spelling_warning(settings.base_url)):
+        log.warning("unusual_base_url", problem=problem)
     mail_transport(settings)
     allowed_targets(settings)
     encryption_keys(settings)

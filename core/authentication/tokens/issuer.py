@@ -26,6 +26,11 @@ def is_misspelled(url: str) -> bool:
     return not url.isascii() or url != uris.canonicalize(url)
 
 
+def spelling_warning(url: str) -> str | None:
+    """Return the warning for an installation that uses an unusual spelling already, or None for the usual spelling."""
+    return f"{IssuerMisspelled(url).message} If clients have stored the present one, keep it." if is_misspelled(url) else None
+
+
 async def adopt(ports: Ports) -> None:
     """Store the issuer at the start. An unusual spelling is accepted only if the installation uses it already.
 
