@@ -81,7 +81,10 @@ async def keep_taken(sign_in: str) -> None:
 
 
 async def give_back_taken(device_id: str | None) -> None:
-    """Give back the tokens that this request took, and those that were kept for the sign-in in this browser. The sign-in has succeeded."""
+    """Give back the tokens that this request took, and those that were kept for the sign-in in this browser, if any.
+
+    The sign-in has succeeded, or a signed-in user has confirmed that it's them.
+    """
     if buckets := g.get("taken"):
         await _give_back(device_id or "", buckets)
 

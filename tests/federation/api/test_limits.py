@@ -170,6 +170,16 @@ async def test_a_sign_in_gives_back_what_it_took_and_nothing_else(app: QuartTrio
     assert await left(app) == 8
 
 
+async def test_confirmations_count_only_if_they_fail(app: QuartTrio, browser: FakeBrowser, user: Account) -> None:
+    await browser.sign_in()
+    statuses = [
+        (await browser.submit("/app/reauthenticate", password=password)).status
+        for _ in range(5)
+        for password in (PASSWORD, PASSWORD, WRONG)
+    ]
+    assert statuses == [303, 303, 401] * 3 + [429] * 6, "after three wrong ones, the bucket of second factors is empty"
+
+
 async def test_a_charge_counts_in_the_time_in_which_it_would_be_given_back(
     app: QuartTrio, browser: FakeBrowser, user: Account, clock: FakeClock, pool: Pool
 ) -> None:

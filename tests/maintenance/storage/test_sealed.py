@@ -154,7 +154,12 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         *(("email_sign_ins", "request_hash"), ("email_sign_ins", "link_hash")),
         *(("reauthentications", "address_hash"), ("reauthentications", "code_salt"), ("reauthentications", "code_hash")),
         *(("mails", "browser_hash"), ("one_time_tokens", "browser_hash")),
-        *(("saml_logouts", "browser_hash"), ("authorization_codes", "code_hash"), ("client_assertions", "jti_hash")),
+        *(
+            ("sign_in_charges", "sign_in_hash"),
+            ("saml_logouts", "browser_hash"),
+            ("authorization_codes", "code_hash"),
+            ("client_assertions", "jti_hash"),
+        ),
         *(("device_codes", "device_code_hash"), ("device_codes", "user_code_hash")),
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
         *(("credentials", "secret_hash"), ("personal_tokens", "token_hash")),
