@@ -169,8 +169,8 @@ def check_settings(settings: Settings) -> None:
     """
     for problem in unknown_variables():
         log.warning("unknown_setting", problem=problem)
-    if settings.base_url is not None and (problem := spelling_warning(settings.base_url)):
-        log.warning("unusual_base_url", problem=problem)
+    if settings.base_url is not None and (warning := spelling_warning(settings.base_url)):
+        log.warning("unusual_base_url", problem=warning)
     mail_transport(settings)
     allowed_targets(settings)
     encryption_keys(settings)
