@@ -1,6 +1,5 @@
 """The checks of `gatehouse doctor`: settings, libraries and external services, with a sentence about each problem."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +19,13 @@ from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
+from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.domains_rules import DnsFailed
 from entrypoints.bind import format_server
 from entrypoints.main import base_url, running_database
-from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from entrypoints.wiring import (
     allowed_targets,
     anonymizers,
@@ -113,11 +113,10 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
 
 def check_environment() -> Iterator[Finding]:
     """Report environment variables that are not settings, such as misspelled ones, which have no effect."""
-    known = {f"SSO_{name.upper()}" for name in Settings.model_fields}
-    unknown = sorted(set(filter(lambda name: name.startswith("SSO_"), os.environ)) - known)
-    for name in unknown:
-        yield Finding("settings", Health.WARNING, f"{name} is not a setting of this release. Check its spelling.")
-    if not unknown:
+    sentences = unknown_variables()
+    for sentence in sentences:
+        yield Finding("settings", Health.WARNING, sentence)
+    if not sentences:
         yield Finding("settings", Health.GOOD, "all values are valid")
 
 
@@ -166,8 +165,10 @@ def check_password_hashing(settings: Settings) -> Finding:
 
 
 def check_base_url(settings: Settings) -> Finding:
-    """Check that the base URL uses https, which protects cookies."""
+    """Check that the base URL uses https, which protects cookies, and that it has its usual spelling."""
     url = base_url(settings)
+    if problem := spelling_warning(url):
+        return Finding("base URL", Health.WARNING, f"{url}: {problem}")
     if url.startswith("https:"):
         return Finding("base URL", Health.GOOD, url)
     return Finding(

@@ -24,10 +24,11 @@ from core import demo
 from core.accounts import platform
 from core.accounts.platform_rules import PlatformOwnerExists
 from core.authentication import owner_recovery
-from core.authentication.tokens import signing_keys, signing_keys_rules
+from core.authentication.tokens import issuer, signing_keys, signing_keys_rules
 from core.demo_rules import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
+from core.kernel.uris import canonicalize
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
@@ -97,14 +98,11 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
         return settings.base_url
     host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return f"http://{host}:{port}"
+    return canonicalize(f"http://{host}:{port}")
 
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
-    """Run the service until a signal stops it, or until its embedded database ends. Return the exit code.
-
-    Raises: the errors in `FIXABLE`.
-    """
+    """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
     _check_settings(settings)
     libraries.finish()
@@ -185,13 +183,14 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
 
     Wait for the database as long as necessary, because it may start after the service.
 
-    Raises: StorageDown if the embedded database has ended.
+    Raises: IssuerMisspelled; StorageDown if the embedded database has ended.
     """
     while True:
         try:
             for name in await migrate(conninfo):
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
+                await issuer.adopt(wired.ports)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)

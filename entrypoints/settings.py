@@ -8,6 +8,7 @@ import json
 import os
 import re
 from datetime import timedelta
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -19,6 +20,7 @@ from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
+from core.kernel.uris import to_ascii
 from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import parse_bind, parse_server
@@ -185,6 +187,11 @@ class Settings(BaseModel):
             raise ValueError("must be an http or https URL, such as https://id.example.com")
         return value.rstrip("/")
 
+    @field_validator("frontend_url")
+    @classmethod
+    def _to_ascii(cls, value: str | None) -> str | None:
+        return None if value is None else to_ascii(value)
+
     @field_validator("base_url")
     @classmethod
     def _refuse_path(cls, value: str | None) -> str | None:
@@ -199,9 +206,10 @@ class Settings(BaseModel):
     )
     @classmethod
     def _check_endpoint(cls, value: str | None) -> str | None:
-        if value is not None and not _is_endpoint(value):
+        url = None if value is None else to_ascii(value)
+        if url is not None and not _is_endpoint(url):
             raise ValueError("must be an http or https URL without user name and fragment, such as https://provider.example/token")
-        return value
+        return url
 
     @field_validator("billing_api_url")
     @classmethod
@@ -446,7 +454,19 @@ def load() -> Settings:
             {name: variables[variable] for name in Settings.model_fields if (variable := f"SSO_{name.upper()}") in variables}
         )
     except ValidationError as error:
-        raise SettingsInvalid("\n".join(_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False))) from None
+        problems = [_to_sentence(detail) for detail in error.errors(include_url=False, include_input=False)]
+        raise SettingsInvalid("\n".join([*problems, *unknown_variables()])) from None
+
+
+def unknown_variables() -> list[str]:
+    """Return a sentence for each environment variable that starts with SSO_ and is no setting. Values are never named."""
+    known = [f"SSO_{name.upper()}" for name in Settings.model_fields]
+    sentences = []
+    for name in sorted({name.upper() for name in os.environ if name.upper().startswith("SSO_")}.difference(known)):
+        nearest = get_close_matches(name, known, n=1, cutoff=0.75)
+        advice = f"Do you mean {nearest[0]}?" if nearest else "Check its spelling."
+        sentences.append(f"{name} is not a setting of this release. {advice}")
+    return sentences
 
 
 def _to_sentence(detail: Any) -> str:

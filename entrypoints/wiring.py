@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NoReturn
 
+import structlog
 import trio
 from pydantic import SecretStr
 
@@ -62,17 +63,20 @@ from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
+from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.installation import RunningInstallation
-from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports import Ports
 from ports.outside import Anonymizers, TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
+
+log = structlog.get_logger("settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +163,14 @@ def vault_of(settings: Settings) -> AesVault:
 def check_settings(settings: Settings) -> None:
     """Check the settings that only adapters can validate. This runs before anything is started.
 
+    Also warn about unknown variables, and about a base URL in an unusual spelling.
+
     Raises: SettingsInvalid.
     """
+    for problem in unknown_variables():
+        log.warning("unknown_setting", problem=problem)
+    if settings.base_url is not None and (warning := spelling_warning(settings.base_url)):
+        log.warning("unusual_base_url", problem=warning)
     mail_transport(settings)
     allowed_targets(settings)
     encryption_keys(settings)

@@ -246,7 +246,8 @@ class HttpProviders:
         primary = next((entry for entry in emails if isinstance(entry, dict) and entry.get("primary") is True), {})
         address = _email(primary.get("email"))
         verified = address is not None and primary.get("verified") is True
-        return FederatedIdentity(origin_of(settings.userinfo_url), str(user_id), address, verified, tokens)
+        issuer = urlsplit(settings.userinfo_url)  # as typed: identities are stored under this name
+        return FederatedIdentity(f"{issuer.scheme}://{issuer.netloc}", str(user_id), address, verified, tokens)
 
 
 class _Connection:

@@ -190,7 +190,7 @@ def _parse_line(text: str, error: type[Invalid]) -> str:
 
 
 def _parse_url(text: str, error: type[Invalid]) -> str:
-    url = text.strip()
+    url = uris.canonicalize(text.strip())
     # `is_web_url` also allows http on the loopback interface.
     if len(url) > MAX_PICTURE_LENGTH or not url.lower().startswith("https://") or not uris.is_web_url(url):
         raise error

@@ -35,7 +35,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
 
     Raises: LaunchUrlInvalid, ServiceNotFound; the errors of `organizations.lock_organization_for`.
     """
-    settings.validate()
+    settings = settings.validated()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await services.lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if settings != old.access:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -79,10 +79,14 @@ class AccessSettings:
     saml_self_enrolled: bool = False
     launch_url: str | None = None
 
-    def validate(self) -> None:
-        """Check the settings. Raises: LaunchUrlInvalid."""
-        if self.launch_url is not None and not uris.is_web_url(self.launch_url):
-            raise LaunchUrlInvalid
+    def validated(self) -> AccessSettings:
+        """Return the settings with the launch URL in canonical form. Raises: LaunchUrlInvalid."""
+        if self.launch_url is None:
+            return self
+        launch_url = uris.canonicalize(self.launch_url)
+        if flaw := uris.web_flaw(launch_url):
+            raise LaunchUrlInvalid(f"The launch URL is not allowed: {flaw}")
+        return replace(self, launch_url=launch_url)
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,11 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
     if settings.jwks is not None and settings.jwks_uri is not None:
         raise ClientKeysTwice
     uri = settings.jwks_uri
-    if uri is not None and not (len(uri) <= LONGEST_URL and uri.startswith("https://") and uris.is_web_url(uri)):
-        raise ClientKeysUriInvalid
+    if uri is not None:
+        if len(uri) > LONGEST_URL or uri.startswith("http:"):
+            raise ClientKeysUriInvalid
+        if flaw := uris.web_flaw(uri):
+            raise ClientKeysUriInvalid(f"The jwks_uri is not allowed: {flaw}")
     has_http = any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris)
     if settings.enterprise and (settings.accepts_token_endpoint_audience or has_http or pkce_without_secret):
         raise EnterpriseSettingsInvalid

@@ -216,32 +216,38 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
         if changes.get(name) is not None:
             changes[name] = _check_scopes(changes[name])
     if "redirect_uris" in changes:
-        changes["redirect_uris"] = tuple(changes["redirect_uris"] or ())
+        changes["redirect_uris"] = tuple(map(uris.to_ascii, changes["redirect_uris"] or ()))
     if "post_logout_redirect_uris" in changes:
-        changes["post_logout_redirect_uris"] = tuple(changes["post_logout_redirect_uris"] or ())
+        changes["post_logout_redirect_uris"] = tuple(map(uris.to_ascii, changes["post_logout_redirect_uris"] or ()))
+    for name in ("device_activation_uri", "backchannel_logout_uri", "jwks_uri"):
+        if changes.get(name) is not None:
+            changes[name] = uris.canonicalize(changes[name])
     new = replace(service, **{name: value for name, value in changes.items() if name not in CLIENT_SETTINGS})
     new = replace(new, client=_apply_client_settings(new, {name: value for name, value in changes.items() if name in CLIENT_SETTINGS}))
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
-    if "device_activation_uri" in changes and new.device_activation_uri is not None and not uris.is_web_url(new.device_activation_uri):
-        raise ActivationUriInvalid
+    page = changes.get("device_activation_uri")
+    if page is not None and (flaw := uris.web_flaw(page)):
+        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
     if {"post_logout_redirect_uris", "backchannel_logout_uri", "service_type"} & changes.keys():
         _check_logout_uris(new)
     return new
 
 
 def _check_logout_uris(service: Service) -> None:
-    try:
-        validate_redirect_uris(service.service_type, service.post_logout_redirect_uris)
-    except (RedirectUriInvalid, DuplicateRedirectUri):
-        raise PostLogoutRedirectUriInvalid from None
+    if flaw := _flaw_of_redirects(service.service_type, service.post_logout_redirect_uris):
+        raise PostLogoutRedirectUriInvalid(f"A post-logout redirect URI is not allowed: {flaw}")
+    if len(set(service.post_logout_redirect_uris)) < len(service.post_logout_redirect_uris):
+        raise PostLogoutRedirectUriInvalid("A post-logout redirect URI is listed twice. List each only once.")
     uri = service.backchannel_logout_uri
     if uri is None:
         return
     # Without TLS, others could read the logout token. Only a confidential client may choose that
     # (Back-Channel Logout section 2.2).
-    if len(uri) > LONGEST_URL or not uris.is_outbound_target(uri) or (service.service_type.is_public and not uri.startswith("https:")):
+    if len(uri) > LONGEST_URL or (service.service_type.is_public and not uri.startswith("https:")):
         raise BackchannelLogoutUriInvalid
+    if flaw := uris.target_flaw(uri):
+        raise BackchannelLogoutUriInvalid(f"The back-channel logout URI is not allowed: {flaw}")
 
 
 def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientSettings:
@@ -277,9 +283,13 @@ def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[st
     """
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
-    for uri in redirect_uris:
-        if not uris.is_web_url(uri) and not (service_type.is_native and uris.has_private_scheme(uri)):
-            raise RedirectUriInvalid
+    if flaw := _flaw_of_redirects(service_type, redirect_uris):
+        raise RedirectUriInvalid(f"A redirect URI is not allowed: {flaw}")
+
+
+def _flaw_of_redirects(service_type: ServiceType, redirect_uris: Sequence[str]) -> str | None:
+    flaw_of = uris.native_flaw if service_type.is_native else uris.web_flaw
+    return next(filter(None, map(flaw_of, redirect_uris)), None)
 
 
 def ensure_client_secret(service: Service) -> tuple[Service, str | None]:

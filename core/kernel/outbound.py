@@ -15,14 +15,6 @@ LONGEST_URL: Final = 2048
 class TargetInvalid(Invalid):
     """The URL is not allowed as a target. Send the http or https URL of a public host, without a user name and a fragment."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "The URL must start with http:// or https:// and contain a host, but no user name and no fragment. The port must be 80, 443, "
-            f"or above 1023. The URL may have at most {LONGEST_URL} ASCII characters, without spaces and asterisks; percent-encode all "
-            "other characters, and the percent sign itself. The host must be an IP address or a host name without a trailing dot, in the "
-            "xn-- form if it is international."
-        )
-
 
 class KeyPortNotAllowed(Invalid):
     """Public keys are fetched at port 443 only, or at ports that the operator of Gatehouse allows with SSO_OUTBOUND_PORTS."""
@@ -60,10 +52,12 @@ class Reply:
 
 
 def parse_target(url: str) -> str:
-    """Return `url` if it is allowed as a target.
+    """Return `url` in canonical form if it is allowed as a target.
 
     Raises: TargetInvalid.
     """
-    if len(url) > LONGEST_URL or not uris.is_outbound_target(url):
-        raise TargetInvalid
-    return url
+    target = uris.canonicalize(url)
+    flaw = uris.target_flaw(target) if len(target) <= LONGEST_URL else f"it has more than {LONGEST_URL} characters."
+    if flaw:
+        raise TargetInvalid(f"The URL is not allowed as a target: {flaw}")
+    return target

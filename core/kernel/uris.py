@@ -1,6 +1,7 @@
 """Rules for the URIs that organizations register: absolute, only characters of RFC 3986, and never ambiguous between two parsers.
 
 Asterisks are refused although RFC 3986 allows them: admins would mean a wildcard, and there are no wildcards.
+International hosts are converted to A-labels before a URI is checked and stored (decision 393).
 """
 
 import ipaddress
@@ -9,10 +10,15 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from core.kernel.values import is_host_name
+from core.kernel.values import DomainInvalid, is_host_name, to_a_labels
 
-_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?]*))?(?P<rest>[A-Za-z0-9._~!$&'()+,;=:@/?%-]*)")
-_AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_PATH_AND_QUERY = re.compile(r"[A-Za-z0-9._~!$&'()+,;=:@/?%-]*")
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?", re.DOTALL)
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+\]")
+# The host of a URI in any spelling, and what comes before and after it.
+_AROUND_HOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#:@\[\]]+)(.*)", re.DOTALL)
 _OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
 # A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character
 # (security O-2).
@@ -24,6 +30,88 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+_NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
+_BAD_HOST: Final = "its host must be a host name without a dot at the end, an IPv4 address, or an IPv6 address in brackets."
+_Parts = tuple[str, str | None, int | None, str]
+
+
+def to_ascii(uri: str) -> str:
+    """Return the URI with an international host in A-labels, and all else as it is. If the host has no A-labels, nothing changes."""
+    parts = _AROUND_HOST.fullmatch(uri)
+    if parts is None or parts[2].isascii():
+        return uri
+    try:
+        return f"{parts[1]}{to_a_labels(parts[2])}{parts[3]}"
+    except DomainInvalid:
+        return uri
+
+
+def _to_unicode(uri: str) -> str:
+    """Return the URI with the A-labels of its host in Unicode, if these are the A-labels of that name."""
+    parts = _AROUND_HOST.fullmatch(uri)
+    if parts is None or "xn--" not in parts[2]:
+        return uri
+    try:
+        shown = f"{parts[1]}{parts[2].encode().decode('idna')}{parts[3]}"
+    except UnicodeError:
+        return uri
+    return shown if to_ascii(shown) == uri else uri
+
+
+def find_registered(registered: Collection[str | None], requested: str | None) -> str | None:
+    """Return the registered URI that equals the requested one byte for byte, or that equals it with the host in Unicode (security O-2)."""
+    if requested is None or requested in registered:
+        return requested
+    return None if requested.isascii() else next((uri for uri in registered if uri and _to_unicode(uri) == requested), None)
+
+
+def canonicalize(url: str) -> str:
+    """Return the URL with the host in A-labels, scheme and host in lower case, and without a default port. All else stays.
+
+    A URL that is not valid is only converted to A-labels.
+    """
+    ascii_url = to_ascii(url)
+    match _parts(ascii_url, controls=True):
+        case (scheme, str(host), port, rest):
+            return f"{scheme}://{host.lower()}{_shown_port(scheme, port)}{rest}"
+    return ascii_url
+
+
+def _shown_port(scheme: str, port: int | None) -> str:
+    return "" if port in (None, _DEFAULT_PORTS.get(scheme)) else f":{port}"
+
+
+def web_flaw(uri: str) -> str | None:
+    """Return why this is not an absolute https URL, or an http URL on the loopback interface, or None if it is one.
+
+    The answer is the rest of a sentence. Its subject is "it", the URI.
+    """
+    parts = _parse(uri)
+    if isinstance(parts, str):
+        return parts
+    return None if is_web_url(uri) else _NOT_WEB
+
+
+def native_flaw(uri: str) -> str | None:
+    """Return why this is neither a web URL nor an absolute URI with a private-use scheme, as `web_flaw` does, or None if it is one."""
+    if has_private_scheme(uri):
+        return None
+    flaw = web_flaw(uri)
+    return "it must start with https://, http://localhost, or a scheme with a dot, such as com.example.app:/." if flaw is _NOT_WEB else flaw
+
+
+def target_flaw(uri: str) -> str | None:
+    """Return why we may not send requests to this URL, as `web_flaw` does, or None if we may."""
+    # Escaped control characters stay escaped in the request, so only the receiver could interpret
+    # them.
+    match _parse(uri, controls=True):
+        case str(flaw):
+            return flaw
+        case ("http" | "https", str(), port, _) if port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT:
+            return None
+        case ("http" | "https", str(), _, _):
+            return "its port must be 80, 443, or above 1023."
+    return "it must start with https:// or http:// and have a host."
 
 
 def is_web_url(uri: str) -> bool:
@@ -42,20 +130,19 @@ def normalize(uri: str) -> str | None:
     Scheme, host and the namespace of a URN are in lower case, a default port is left out, and an empty
     path is `/` (RFC 3986 sections 6.2.2.1 and 6.2.3, RFC 8141 section 3.1). Nothing else changes.
     """
-    parts = _parts(uri)
+    parts = _parts(to_ascii(uri))
     if parts is None:
         return None
     scheme, host, port, rest = parts
     if host is None:
         namespace, colon, name = rest.partition(":")
         return f"{scheme}:{namespace.lower() if scheme == 'urn' else namespace}{colon}{name}"
-    shown_port = "" if port in (None, _DEFAULT_PORTS.get(scheme)) else f":{port}"
-    return f"{scheme}://{host.lower()}{shown_port}{rest if rest.startswith('/') else f'/{rest}'}"
+    return f"{scheme}://{host.lower()}{_shown_port(scheme, port)}{rest if rest.startswith('/') else f'/{rest}'}"
 
 
 def host_of(uri: str) -> str | None:
     """Return the host in lower case, or None if the URI has none or is not valid."""
-    parts = _parts(uri)
+    parts = _parts(to_ascii(uri))
     return None if parts is None or parts[1] is None else parts[1].lower()
 
 
@@ -72,16 +159,6 @@ def is_same_server(uri: str, other: str) -> bool:
 def add_parameters(uri: str, parameters: Mapping[str, str]) -> str:
     """Return the URI or path, which has no fragment, with these parameters added to its query."""
     return f"{uri}{'&' if '?' in uri else '?'}{urlencode(parameters)}"
-
-
-def is_outbound_target(uri: str) -> bool:
-    """Return whether we may send requests to this URL. The host is not looked up here (security W-3)."""
-    # Escaped control characters stay escaped in the request, so only the receiver could interpret
-    # them.
-    match _parts(uri, controls=True):
-        case ("http" | "https", str(), port, _):
-            return port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT
-    return False
 
 
 def has_port_of(uri: str, ports: Collection[int]) -> bool:
@@ -110,16 +187,16 @@ def equals_except_loopback_port(registered: str, asked: str) -> bool:
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL, or an empty text if it is not a URL."""
+    """Return scheme, host and port of a URL in canonical form, as browsers send them, or an empty text if it is not a URL."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(canonicalize(url))
     except ValueError:
         return ""
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def _server_of(uri: str) -> tuple[str, int | None] | None:
-    match _parts(uri):
+    match _parts(to_ascii(uri)):
         case (scheme, str(host), port, _):
             return "localhost" if host.lower() in LOOPBACK else host.lower(), port or _DEFAULT_PORTS.get(scheme)
     return None
@@ -132,22 +209,54 @@ def _without_loopback_port(uri: str) -> tuple[str, str] | None:
     return None
 
 
-def _parts(uri: str, *, controls: bool = False) -> tuple[str, str | None, int | None, str] | None:
-    """Return scheme, host, port and the rest, or None if the URI is not valid."""
-    parts = _PARTS.fullmatch(uri)
-    if parts is None or _BROKEN_ESCAPE.search(uri) or (not controls and _ESCAPED_CONTROL.search(uri)):
-        return None
+def _parts(uri: str, *, controls: bool = False) -> _Parts | None:
+    parsed = _parse(uri, controls=controls)
+    return None if isinstance(parsed, str) else parsed
+
+
+def _parse(uri: str, *, controls: bool = False) -> _Parts | str:
+    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid."""
+    scheme, colon, rest = uri.partition(":")
+    if not colon or not _SCHEME.fullmatch(scheme):
+        return "it must start with https:// or another scheme."
+    if "#" in uri:
+        return "it has a fragment. Remove the # and everything after it."
+    if "*" in uri:
+        return "it has an asterisk. There are no wildcards."
     host = port = None
-    if parts["authority"]:
-        authority = _AUTHORITY.fullmatch(parts["authority"])
-        if authority is None or not _is_host(authority["host"]):
-            return None
-        if authority["port"] is not None:
-            port = int(authority["port"])
-            if port >= 2**16:
-                return None
-        host = authority["host"]
-    return parts["scheme"].lower(), host, port, parts["rest"]
+    if rest.startswith("//"):
+        authority = re.split(r"[/?]", rest[2:], maxsplit=1)[0]
+        rest = rest[2 + len(authority) :]
+        parsed = _parse_authority(authority) if authority else (None, None)
+        if isinstance(parsed, str):
+            return parsed
+        host, port = parsed
+    if _BROKEN_ESCAPE.search(uri):
+        return "a percent sign must be followed by two hexadecimal digits. Write the percent sign itself as %25."
+    if not controls and _ESCAPED_CONTROL.search(uri):
+        return "it has an escaped control character, such as %0A."
+    if not _PATH_AND_QUERY.fullmatch(rest):
+        return "its path or query has a space or another character that URLs cannot have. Percent-encode it."
+    return scheme.lower(), host, port, rest
+
+
+def _parse_authority(authority: str) -> tuple[str, int | None] | str:
+    """Return host and port, or the flaw of an authority that is not valid."""
+    if "@" in authority:
+        return "it has a user name. Remove everything before the @, and the @."
+    parts = _AUTHORITY.fullmatch(authority)
+    if parts is None:
+        return _BAD_HOST
+    host, port = parts["host"], parts["port"]
+    if not host.isascii():
+        return "the spelling of its international host name is not the usual one. Write its xn-- form."
+    if not _is_host(host):
+        return _BAD_HOST
+    if port is None:
+        return host, None
+    if not _PORT.fullmatch(port) or int(port) >= 2**16:
+        return "its port must be a number from 1 to 65535, without leading zeros."
+    return host, int(port)
 
 
 def _is_host(host: str) -> bool:
@@ -159,4 +268,4 @@ def _is_host(host: str) -> bool:
         ipaddress.IPv6Address(host[1:-1])
     except ValueError:
         return False
-    return True
+    return _IPV6.fullmatch(host) is not None

@@ -66,7 +66,7 @@ class Domain(str):
 
         Raises: DomainInvalid.
         """
-        name = _a_labels(text)
+        name = to_a_labels(text)
         labels = name.split(".")
         # If the last label is a number, the name is an IPv4 address. A single label is a host name,
         # not a domain.
@@ -112,7 +112,7 @@ class Email(str):
         """Return the canonical form of a part of an address, to search stored addresses for it. Its domain labels become A-labels."""
         local, at, domain = text.strip().lower().rpartition("@")
         try:
-            return f"{local}{at}{_a_labels(domain)}"
+            return f"{local}{at}{to_a_labels(domain)}"
         except DomainInvalid:
             return f"{local}{at}{domain}"
 
@@ -121,7 +121,11 @@ class Email(str):
         return Domain(self.rpartition("@")[2])
 
 
-def _a_labels(domain: str) -> str:
+def to_a_labels(domain: str) -> str:
+    """Return a domain in lower case with A-labels. Whether its labels are valid is not checked.
+
+    Raises: DomainInvalid for names that have another usual spelling.
+    """
     lowered = domain.lower()
     if domain.isascii():
         return lowered

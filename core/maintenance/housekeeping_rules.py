@@ -64,6 +64,7 @@ class Sweep(StrEnum):
     SIGNING_KEYS = "signing_keys"
     SESSIONS = "sessions"
     RATES = "rates"
+    SIGN_IN_CHARGES = "sign_in_charges"
     ATTEMPT_LIMITS = "guesses"
     MAILS = "mails"
     EMAIL_CHANGES = "email_changes"

@@ -189,6 +189,7 @@ def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier
 
     Raises: IdentifierInvalid, IdentifierUrnInvalid, IdentifierReserved.
     """
+    text = uris.to_ascii(text)
     canonical = uris.normalize(text)
     if canonical is None or len(text) > MAX_IDENTIFIER_LENGTH:
         raise IdentifierInvalid

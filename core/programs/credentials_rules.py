@@ -171,8 +171,11 @@ def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> Pi
 
     Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
     """
-    if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and uris.is_web_url(issuer) and "?" not in issuer):
+    issuer = uris.to_ascii(issuer)  # all else stays: tokens must have exactly this `iss`
+    if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):
         raise IssuerInvalid
+    if flaw := uris.web_flaw(issuer):
+        raise IssuerInvalid(f"The issuer is not allowed: {flaw}")
     if uris.host_of(issuer) == uris.host_of(own_issuer):
         raise IssuerInvalid
     if not 0 < len(audience) <= MAX_AUDIENCE_LENGTH or not is_printable(audience):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
-from core.tenancy.branding_rules import NO_BRANDING, BrandingSettings, Design, EmptyBrandingUpdate, check_logo
+from core.tenancy.branding_rules import NO_BRANDING, BrandingSettings, Design, EmptyBrandingUpdate, parse_logo
 from core.tenancy.colors import Color
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def update(
     if not changes:
         raise EmptyBrandingUpdate
     if changes.get("logo_url") is not None:
-        check_logo(changes["logo_url"])
+        changes["logo_url"] = parse_logo(changes["logo_url"])
     if changes.get("primary_color") is not None:
         changes["primary_color"] = str(Color.parse(changes["primary_color"]))
     async with ports.storage.transaction(by=caller) as tx:

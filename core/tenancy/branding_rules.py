@@ -67,10 +67,14 @@ class Design:
         return f"{parts.scheme}://{parts.netloc.lower()}"
 
 
-def check_logo(url: str) -> None:
-    """Check the URL of a logo. Raises: LogoInvalid."""
-    if not _is_valid_logo(url):
+def parse_logo(url: str) -> str:
+    """Return the URL of a logo in canonical form. Raises: LogoInvalid."""
+    canonical = uris.canonicalize(url)
+    if flaw := uris.web_flaw(canonical):
+        raise LogoInvalid(f"The logo URL is not allowed: {flaw}")
+    if not _is_valid_logo(canonical):
         raise LogoInvalid
+    return canonical
 
 
 def _is_valid_logo(url: str) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from core.kernel.errors import Invalid, NotFound
-from core.kernel.values import is_host_name
+from core.kernel.errors import Invalid, NotFound, refuse
+from core.kernel.values import DomainInvalid, is_host_name, to_a_labels
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -114,9 +114,11 @@ def parse_host(text: str) -> str:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        if not is_host_name(host):
+        try:
+            name = to_a_labels(host)
+        except DomainInvalid:
             raise MailHostInvalid from None
-        return host
+        return name if is_host_name(name) else refuse(MailHostInvalid)
     if "%" in host:  # the zone of an IPv6 address, which names a network interface of this machine
         raise MailHostInvalid
     return str(address)

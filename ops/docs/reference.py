@@ -1,7 +1,7 @@
 """Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
 
 A page has text written by hand and generated regions between two marker comments. Settings, errors,
-events, scopes and commands are read from the code, so that the pages cannot become stale.
+events, scopes, rate limits and commands are read from the code, so that the pages cannot become stale.
 `entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
@@ -26,6 +26,7 @@ from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.principals import GRANTABLE
+from core.kernel.rate_limits import AUTH, Bucket
 from entrypoints.cli import main as command_line
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import access_of
@@ -269,6 +270,27 @@ def _shown(path: str) -> str:
     return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", path)
 
 
+# Rate limits
+
+
+def rate_limits() -> str:
+    """Return the limits of each client address, with their routes. Routes that choose their limit themselves are left out."""
+    of_bucket: defaultdict[Bucket, list[str]] = defaultdict(list)
+    for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
+        access = access_of(view)
+        for bucket in access.limits if access.limited and not operation.startswith(("HEAD", "OPTIONS")) else ():
+            of_bucket[bucket].append(f"`{_shown(operation)}`")
+    rows = [[", ".join(routes), _rate(bucket), str(bucket.burst)] for bucket, routes in of_bucket.items()]
+    shared = ["all routes below `/auth/` and `/api/auth/` together, except those of the next table", _rate(AUTH), str(AUTH.burst)]
+    return table(["routes", "rate", "burst"], [shared, *sorted(rows)])
+
+
+def _rate(bucket: Bucket) -> str:
+    if bucket.period > 60:
+        return f"1 per {bucket.period:g} seconds"
+    return "1 per second" if bucket.period == 1 else f"{round(60 / bucket.period)} per minute"
+
+
 # Pages
 
 REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
@@ -276,6 +298,7 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "errors.md": {"error codes": error_codes, "error messages": error_messages},
     "events.md": {"events": events},
     "command-line.md": {"commands": commands},
+    "limits.md": {"rate limits": rate_limits},
     "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name, "routes": routes_with_scopes},
 }
 

@@ -71,10 +71,10 @@ class SessionsRead(Protocol):
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
-    ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
-        """Return a live session of OpenID Connect, its grant, and the current facts about its user.
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
+        """Return a live session of OpenID Connect, its grant, the current facts about its user, and whether its client authenticates.
 
-        `client_id` is None for the platform's own frontend.
+        `client_id` is None for the platform's own frontend, which does not.
         """
         ...
 
@@ -438,6 +438,14 @@ class SigningKeys(SigningKeysRead, Protocol):
 
     async def remove_all(self) -> None:
         """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
+        ...
+
+    async def issuer(self) -> tuple[str | None, bool]:
+        """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
+        ...
+
+    async def set_issuer(self, url: str) -> None:
+        """Store the issuer."""
         ...
 
 

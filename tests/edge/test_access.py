@@ -155,7 +155,10 @@ async def test_unknown_organizations_and_pending_sign_ins_are_refused(app: Quart
             "POST /auth/revoke",
             "POST /auth/introspect",
             "POST /auth/par",
+            "GET /auth/userinfo",
+            "POST /auth/userinfo",
         ),  # these count by application when they know it
+        *("GET /auth/authorize", "POST /auth/authorize"),  # these count where they show a page
     }
 
 

@@ -81,6 +81,32 @@ async def test_parallel_charges_of_different_buckets_and_clients_do_not_deadlock
     assert all(wait >= 0 and math.isfinite(wait) for wait in waits)
 
 
+@pytest.mark.slow
+async def test_kept_tokens_are_given_back_once(storage: Postgres, pool: Pool) -> None:
+    """Twenty at once, while others charge the same bucket."""
+    bucket, browser = Bucket("x", 10.0, 50), b"browser"
+    for client, count in (("a", 10), ("b", 4)):
+        for _ in range(count):
+            await charge(storage, client, bucket)
+    async with storage.autocommit() as autocommit:
+        for client in ("a", "a", "a", "b"):
+            await autocommit.rates.keep(browser, client, (bucket, Bucket("y", 1.0, 1)))
+        await autocommit.rates.keep(b"another", "a", (bucket,))
+
+    async def act(number: int) -> None:
+        if number % 2:
+            await charge(storage, "a", bucket)
+        else:
+            async with storage.autocommit() as autocommit:
+                await autocommit.rates.give_back(browser, "a", (), NOW + SECOND)
+
+    await run_concurrently(20, act)
+    tats = dict(await run_sql(pool, "select client, tats from rates"))
+    taken = {client: round((tats[client]["x"] - NOW.timestamp()) / 10) for client in tats}
+    assert taken == {"a": 10 + 10 - 3, "b": 4 - 1}
+    assert await run_sql(pool, "select sign_in_hash from sign_in_charges") == [(b"another",)]
+
+
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:
     await charge(storage, "a", Bucket("slow", 1000.0, 5), AUTH)
     await charge(storage, "a", AUTH)  # it must not shorten the time that the other bucket needs

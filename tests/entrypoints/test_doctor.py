@@ -55,7 +55,13 @@ def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("SSO_SMPT_URL", "smtp://mail.example.com")
     warnings = list(doctor.check_environment())
     assert {finding.health for finding in warnings} == {Health.WARNING}, "and does not also say that all values are valid"
-    assert any("SSO_SMPT_URL" in finding.text for finding in warnings)
+    assert any("SSO_SMPT_URL is not a setting of this release. Do you mean SSO_SMTP_URL?" in finding.text for finding in warnings)
+    assert all("mail.example.com" not in finding.text for finding in warnings)
+
+
+def test_the_doctor_names_the_usual_spelling_of_the_base_url() -> None:
+    found = doctor.check_base_url(Settings(base_url="https://bücher.example:443"))
+    assert (found.health, "Set it to https://xn--bcher-kva.example." in found.text) == (Health.WARNING, True)
 
 
 def test_the_doctor_warns_about_private_networks_that_tenants_can_reach() -> None:

@@ -8,6 +8,9 @@ from adapters.prometheus import JOB_TYPES, PrometheusMetrics
 from core.authentication.openid_rules import USER_CLAIMS
 from core.kernel import rate_limits
 from core.kernel.rate_limits import Bucket
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import access_of
+from entrypoints.http.pages.curl import operations_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs/reference"
@@ -53,6 +56,12 @@ def test_the_limits_page_has_every_rate_limit() -> None:
     rows = {tuple(cell.strip() for cell in row.split("|")[2:4]) for row in page.splitlines() if row.startswith("| ")}
     buckets = [value for value in vars(rate_limits).values() if isinstance(value, Bucket)]
     assert [bucket.name for bucket in buckets if not rows & set(_rates(bucket))] == []
+
+
+def test_the_limits_page_names_each_route_that_chooses_its_limit() -> None:
+    page = (PAGES / "limits.md").read_text().partition("choose their limit themselves")[2].partition("## ")[0]
+    routes = {operation.split()[1] for operation, view in operations_of(build_routes()) if not access_of(view).limited}
+    assert [route for route in routes if route.startswith(("/auth/", "/api/")) and f"`{route}`" not in page] == []
 
 
 def _rates(bucket: Bucket) -> list[tuple[str, str]]:

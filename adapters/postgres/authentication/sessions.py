@@ -109,9 +109,9 @@ LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"{APPLICATION_SESSION_CONTEXT}, 
 # Only sessions of OpenID Connect.
 USERINFO: Final = f"{grant_columns('s')}, f.*"
 FACTS: Final = f"join lateral ({user_facts_sql('s.user_id', 's.service_id')}) f on s.scope is not null"
-LOAD_USERINFO: Final = f"{SESSION_CONTEXT}, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
+LOAD_USERINFO: Final = f"{SESSION_CONTEXT}, null, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
 LOAD_USERINFO_OF_SERVICE: Final = (
-    f"{APPLICATION_SESSION_CONTEXT}, {USERINFO} {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"
+    f"{APPLICATION_SESSION_CONTEXT}, v.pkce_without_secret, {USERINFO} {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"
 )
 
 # SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
@@ -407,16 +407,17 @@ class Sessions(Repository):
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
-    ) -> tuple[SessionContext, OpenIdGrant, UserFacts] | None:
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
         statement, width = (
             (LOAD_USERINFO, SESSION_CONTEXT_WIDTH) if client_id is None else (LOAD_USERINFO_OF_SERVICE, APPLICATION_SESSION_WIDTH)
         )
         to_context = to_session_context if client_id is None else to_application_session_context
 
-        def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts]:
-            grant = to_grant(row[width:])
+        def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool]:
+            context, grant = to_context(row), to_grant(row[width + 1 :])
             assert grant is not None, "the statement selects only sessions with a grant"
-            return to_context(row), grant, to_user_facts(row[width + GRANT_WIDTH :])
+            authenticates = context.service is not None and not context.service.is_public and not row[width]
+            return context, grant, to_user_facts(row[width + 1 + GRANT_WIDTH :]), authenticates
 
         return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
 

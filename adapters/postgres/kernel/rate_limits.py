@@ -1,5 +1,6 @@
 """Rate limits, shared by all processes. Each charge is one atomic statement."""
 
+from collections import Counter
 from datetime import datetime
 from functools import cache
 from typing import Final, LiteralString
@@ -23,6 +24,45 @@ class Rates(Repository):
 
     async def charge(self, client: str, buckets: tuple[Bucket, ...], now: datetime) -> float:
         return await self._one(lambda row: float(row[0]), charge_sql(len(buckets)), **charge_parameters(client, buckets, now)) or 0.0
+
+    async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
+        await self._run(
+            """
+            insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at)
+            select %(sign_in_hash)s, r.client, b.name, b.period, to_timestamp((r.tats ->> b.name)::float8)
+            from rates r, unnest(%(names)s::text[], %(periods)s::float8[]) b (name, period)
+            where r.client = %(client)s and r.tats ? b.name""",
+            sign_in_hash=sign_in_hash,
+            client=client,
+            names=[bucket.name for bucket in buckets],
+            periods=[bucket.period for bucket in buckets],
+        )
+
+    async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
+        kept = await self._all(
+            lambda row: row,
+            """
+            delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
+            returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8""",
+            sign_in_hash=sign_in_hash,
+            now=now,
+        )
+        amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
+        for charged_client, name, missing in kept:
+            if missing > 0:
+                amounts.setdefault(charged_client, Counter())[name] += missing
+        for each, seconds in amounts.items():
+            # A statement for each row: a join would compute with the values from before a concurrent charge.
+            await self._run(
+                """
+                update rates r set tats = r.tats || (
+                    select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
+                    from unnest(%(names)s::text[], %(seconds)s::float8[]) b (name, seconds) where r.tats ? b.name)
+                where r.client = %(client)s and r.tats ?| %(names)s::text[]""",
+                client=each,
+                names=list(seconds),
+                seconds=list(seconds.values()),
+            )
 
 
 def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:

@@ -62,6 +62,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.SIGNING_KEYS: _past("signing_keys", "retires_at", key="kid"),
     Sweep.SESSIONS: _past("sessions", "least(ended_at, expires_at)"),
     Sweep.RATES: _past("rates", "expires_at", key="client"),
+    Sweep.SIGN_IN_CHARGES: _past("sign_in_charges", "expires_at", key="ctid"),
     Sweep.ATTEMPT_LIMITS: _past("guesses", "expires_at", key="ctid"),
     Sweep.MAILS: _past("mails", "finished_at"),
     Sweep.EMAIL_CHANGES: _past("email_changes", "requested_at"),

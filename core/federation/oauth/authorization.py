@@ -93,7 +93,7 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
             api = await api_resources.find_requested(ports, read, client[0].id, request.resource)
     if client is None:
         callback = _frontend_callback(ports)
-        if request.redirect_uri not in (None, callback):
+        if request.redirect_uri is not None and uris.find_registered((callback,), request.redirect_uri) is None:
             raise RedirectUriNotRegistered
         return Authorization(request, None, None, callback)
     service, context = client
@@ -170,7 +170,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         service=context,
         user_id=visitor.user_id,
         browser_session_id=visitor.session_id,
-        redirect_uri=authorization.request.redirect_uri,
+        redirect_uri=None if authorization.request.redirect_uri is None else authorization.redirect_uri,
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
@@ -247,7 +247,8 @@ async def _redeem(
         challenge = s256_challenge(verifier) if _VERIFIER.fullmatch(verifier) else refuse(AuthorizationCodeInvalid)
     elif client.relies_on_pkce:
         raise AuthorizationCodeInvalid
-    now, is_registered = ports.clock.now(), redirect_uri in _registered_uris(ports, client)
+    registered_uri = uris.find_registered(_registered_uris(ports, client), redirect_uri)
+    now, is_registered = ports.clock.now(), registered_uri is not None
     service, session_id, signed_in = client.context, new_id(), None
     try:
         async with ports.storage.transaction(by=caller, in_session=False) as tx:
@@ -256,7 +257,7 @@ async def _redeem(
             redemption = codes.redeem_deferred(
                 code_hash,
                 service,
-                redirect_uri,
+                registered_uri or redirect_uri,
                 challenge,
                 session_id,
                 now,

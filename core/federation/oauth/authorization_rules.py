@@ -206,8 +206,9 @@ class RedeemedAuthorizationCode:
 def choose_redirect_uri(service: Service, requested: str | None) -> str:
     """Return the redirect URI for the code: the requested one, or else the only registered one.
 
-    The requested URI must equal a registered one character by character (security O-2). Only native
-    applications may use another port on the loopback interface (RFC 8252 section 7.3).
+    The requested URI must equal a registered one character by character, or with its host in Unicode
+    (security O-2). The browser is sent to the registered one. Only native applications may use another
+    port on the loopback interface (RFC 8252 section 7.3).
 
     Raises: RedirectUriMissing, RedirectUriNotRegistered.
     """
@@ -215,8 +216,8 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
         if len(service.redirect_uris) != 1:
             raise RedirectUriMissing
         return service.redirect_uris[0]
-    if requested in service.redirect_uris:
-        return requested
+    if (registered_uri := uris.find_registered(service.redirect_uris, requested)) is not None:
+        return registered_uri
     if service.service_type.is_native and any(
         uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
     ):

@@ -59,11 +59,11 @@ async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | 
     service = None if client is None else client[0]
     target = None
     if request.post_logout_redirect_uri is not None and client_id is not None:
-        if service is None or request.post_logout_redirect_uri not in service.post_logout_redirect_uris:
-            raise PostLogoutRedirectUriNotRegistered
+        registered = () if service is None else service.post_logout_redirect_uris
+        uri = uris.find_registered(registered, request.post_logout_redirect_uri) or refuse(PostLogoutRedirectUriNotRegistered)
         # The user signs out, but does not go on to an application of an organization that is not active.
         if client is not None and client[1].status is OrganizationStatus.ACTIVE:
-            target = request.post_logout_redirect_uri
+            target = uri
             if request.state is not None:
                 target = uris.add_parameters(target, {"state": request.state})
     return LogoutRequestFacts(request=request, service=service, return_url=target, has_hint=hint is not None, is_proven=is_proven)

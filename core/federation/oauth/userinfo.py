@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.authentication.openid_rules import Scope
@@ -12,11 +13,22 @@ from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid
 from core.kernel.principals import Claims, OrganizationStatus
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from core.authentication.tokens.dpop_rules import PresentedToken
     from ports import Ports
 
 
-async def load(ports: Ports, presented: PresentedToken) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """The claims that an application may see, and the session of its access token."""
+
+    claims: dict[str, Any]
+    session_id: UUID
+    client_id: UUID | None  # of the application if it authenticates, or else None
+
+
+async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     """Return the claims that the application with this access token may see, as they are now.
 
     Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
@@ -31,11 +43,12 @@ async def load(ports: Ports, presented: PresentedToken) -> dict[str, Any]:
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid
     async with dpop.reading(ports, presented.proof) as read:
-        context, grant, facts = await read.sessions.load_userinfo(claims.client_id, claims.session_id, claims.user_id, now) or refuse(
-            SessionEnded
-        )
+        context, grant, facts, authenticates = await read.sessions.load_userinfo(
+            claims.client_id, claims.session_id, claims.user_id, now
+        ) or refuse(SessionEnded)
     person = principals.to_person(claims, context, address=None, agent=None)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out
-    return {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}
+    shown = {"sub": str(context.user_id), **facts.claims(grant.userinfo_claims)}
+    return UserInfo(shown, claims.session_id, claims.client_id if authenticates else None)

@@ -16,7 +16,7 @@ from core.kernel.values import is_printable
 
 MAX_ENCODED_LENGTH: Final = 64 * 1024  # characters of base64
 MAX_DOCUMENT_LENGTH: Final = 256 * 1024
-MAX_RELAY_STATE: Final = 1024  # bytes
+MAX_RELAY_STATE: Final = 4096  # bytes; products put a whole return address into it
 
 
 def decode_redirect(text: str) -> bytes:

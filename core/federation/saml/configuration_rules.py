@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -227,10 +227,11 @@ def validate(configuration: SamlConfiguration) -> SamlConfiguration:
         raise AcsUrlMissing
     if configuration.entity_id is not None and not is_name(configuration.entity_id, MAX_ENTITY_ID_LENGTH):
         raise EntityIdInvalid
-    if configuration.acs_url is not None and not is_endpoint(configuration.acs_url):
-        raise AcsUrlInvalid
-    if configuration.slo_url is not None and not is_endpoint(configuration.slo_url):
-        raise SloUrlInvalid
+    configuration = with_canonical_urls(configuration)
+    if configuration.acs_url is not None and (flaw := endpoint_flaw(configuration.acs_url)):
+        raise AcsUrlInvalid(f"The response URL (ACS) is not allowed: {flaw}")
+    if configuration.slo_url is not None and (flaw := endpoint_flaw(configuration.slo_url)):
+        raise SloUrlInvalid(f"The URL for logouts (SLO) is not allowed: {flaw}")
     if configuration.attribute_mapping is not None:
         if not set(configuration.attribute_mapping) <= set(AttributeSource):
             raise AttributeSourceUnknown
@@ -247,6 +248,12 @@ def is_name(text: str, max_length: int) -> bool:
     return 0 < len(text) <= max_length and text == text.strip() and is_printable(text)
 
 
-def is_endpoint(url: str) -> bool:
-    """Return whether this can be a URL of an application."""
-    return len(url) <= MAX_URL_LENGTH and uris.is_web_url(url)
+def with_canonical_urls(configuration: SamlConfiguration) -> SamlConfiguration:
+    """Return the configuration with its URLs in canonical form."""
+    acs_url, slo_url = [None if url is None else uris.canonicalize(url) for url in (configuration.acs_url, configuration.slo_url)]
+    return replace(configuration, acs_url=acs_url, slo_url=slo_url)
+
+
+def endpoint_flaw(url: str) -> str | None:
+    """Return why this cannot be a URL of an application, as `uris.web_flaw` does, or None if it can."""
+    return uris.web_flaw(url) if len(url) <= MAX_URL_LENGTH else f"it has more than {MAX_URL_LENGTH} characters."

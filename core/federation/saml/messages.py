@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.configuration_rules import NameIdFormat
+from core.kernel import uris
 from core.kernel.errors import Invalid
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class SamlMessageTooLong(SamlMessageInvalid):
 
 
 class RelayStateInvalid(SamlMessageInvalid):
-    """The application sent a RelayState that has control characters or more than 1024 bytes. Tell the application's administrators."""
+    """The application sent a RelayState that has control characters or more than 4096 bytes. Tell the application's administrators."""
 
 
 class SamlMessageExpired(SamlMessageInvalid):
@@ -241,7 +242,7 @@ def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint
         raise SamlMessageInvalid
     if message.issuer != provider.entity_id:
         raise IssuerMismatch
-    if message.destination is not None and message.destination != endpoint:
+    if message.destination is not None and uris.canonicalize(message.destination) != uris.canonicalize(endpoint):
         raise DestinationMismatch
     if abs(message.issue_instant - now) > MAX_AGE:
         raise SamlMessageExpired
@@ -253,7 +254,7 @@ def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, e
     Raises: AcsUrlMismatch, BindingUnsupported; the errors of `check_message`.
     """
     check_message(request, provider, endpoint, now)
-    if request.acs_url is not None and request.acs_url != provider.acs_url:
+    if request.acs_url is not None and uris.canonicalize(request.acs_url) != uris.canonicalize(provider.acs_url):
         raise AcsUrlMismatch
     if request.binding is not None and request.binding != HTTP_POST:
         raise BindingUnsupported

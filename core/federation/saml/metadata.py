@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.federation.saml.configuration_rules import NOT_CONFIGURED, NameIdFormat, SamlConfiguration, SloCertificateInvalid
+from core.federation.saml.configuration_rules import (
+    NOT_CONFIGURED,
+    NameIdFormat,
+    SamlConfiguration,
+    SloCertificateInvalid,
+    with_canonical_urls,
+)
 from core.federation.saml.metadata_rules import (
     MAX_CERTIFICATES,
     MAX_METADATA_LENGTH,
@@ -50,6 +56,7 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
         slo_certificate=await _choose_certificate(ports, metadata, problems),
         name_id_format=choose_name_id_format(metadata) or NameIdFormat.EMAIL,
     )
+    configuration = with_canonical_urls(configuration)
     if metadata.slo_url is None and metadata.has_other_slo:
         message = "The application has single logout only with a binding that is not supported. Its SLO URL must accept HTTP-Redirect."
         problems.append(SamlProblem(SamlProblemCode.SLO_BINDING_UNSUPPORTED, False, message))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from core.federation.saml.configuration_rules import MAX_ENTITY_ID_LENGTH, NameIdFormat, is_endpoint, is_name
+from core.federation.saml.configuration_rules import MAX_ENTITY_ID_LENGTH, NameIdFormat, endpoint_flaw, is_name
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
@@ -92,14 +92,14 @@ def check_addresses(configuration: SamlConfiguration) -> Iterator[SamlProblem]:
         yield SamlProblem(code.ENTITY_ID_INVALID, True, "The entity ID must have 1 to 1024 characters, without spaces around it.")
     if configuration.acs_url is None:
         yield SamlProblem(code.ACS_URL_MISSING, True, "The ACS URL is missing. It must accept responses with the binding HTTP-POST.")
-    elif not is_endpoint(configuration.acs_url):
-        yield SamlProblem(code.ACS_URL_INVALID, True, "The ACS URL must start with https:// and have no user name and no fragment.")
+    elif flaw := endpoint_flaw(configuration.acs_url):
+        yield SamlProblem(code.ACS_URL_INVALID, True, f"The ACS URL is not allowed: {flaw}")
     elif not _is_https(configuration.acs_url):
         yield SamlProblem(code.ACS_URL_NOT_HTTPS, False, "The ACS URL has no https. It works only on the user's own computer.")
     if configuration.slo_url is None:
         yield SamlProblem(code.SLO_URL_MISSING, False, "Without an SLO URL, signing out here does not sign users out of the application.")
-    elif not is_endpoint(configuration.slo_url):
-        yield SamlProblem(code.SLO_URL_INVALID, True, "The SLO URL must start with https:// and have no user name and no fragment.")
+    elif flaw := endpoint_flaw(configuration.slo_url):
+        yield SamlProblem(code.SLO_URL_INVALID, True, f"The SLO URL is not allowed: {flaw}")
     elif not _is_https(configuration.slo_url):
         yield SamlProblem(code.SLO_URL_NOT_HTTPS, False, "The SLO URL has no https. It works only on the user's own computer.")
 

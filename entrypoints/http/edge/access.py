@@ -71,7 +71,7 @@ class Access:
     security: str | None = None
     optional: bool = False  # the credentials may be missing
     or_cookie: bool = False  # the session cookie of our pages is accepted too
-    limited: bool = True
+    limited: bool = True  # before anything else; the view of a route without it decides which limit counts (decision 100)
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own limits, in addition to those of its path
     # The effect or the response gives or takes access, secrets or connections, also after an
     # impersonation, which is refused (security I-4).
@@ -161,6 +161,7 @@ SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
 class Changes(TypedDict, total=False):
     """The parts of an access rule that a single route can change."""
 
+    limited: bool
     limit: Bucket | tuple[Bucket, ...]
     outlives: bool
     applications: ApplicationTokens

@@ -5,9 +5,9 @@ Routes under /api and /scim read no cookies.
 
 import re
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from quart import Response, request
+from quart import Response, after_this_request, g, request
 
 from core.accounts.devices_rules import TRUST_TOKEN_TTL
 from core.federation.saml.logout_rules import LOGOUT_TTL
@@ -54,14 +54,17 @@ def device_cookie() -> str | None:
     return _read_secret(DEVICE)
 
 
-def keep_device_cookie(response: Response, device_id: str) -> None:
-    """Set the device cookie, or extend its life."""
-    _set(response, DEVICE, device_id, DEVICE_AGE)
+def browser_id() -> str:
+    """Return the device id of the browser, or a new one. The response sets it, or extends its life, even if it is an error."""
+    if "browser_id" not in g:
+        g.browser_id = device_cookie() or new_secret()
+        after_this_request(_keep_device_cookie)
+    return str(g.browser_id)
 
 
-def new_device_id() -> str:
-    """Return a new random device id."""
-    return new_secret()
+async def _keep_device_cookie(response: Any) -> Any:
+    _set(response, DEVICE, g.browser_id, DEVICE_AGE)
+    return response
 
 
 def trust_cookie() -> str | None:

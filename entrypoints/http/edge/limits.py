@@ -1,10 +1,19 @@
-"""Rate limits of requests: per client address, per OAuth client, and per organization for directories."""
+"""Rate limits of requests: per client address, per OAuth client or session, and per organization for directories.
 
+A sign-in on our pages gives back what its requests took, so that the limits per address count failures
+there, and not the users behind one address (decision 390).
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from uuid import UUID
 
+from quart import g
+
 from core.kernel.errors import Limited
 from core.kernel.rate_limits import AUTH, DEVICE, SCIM, Bucket
+from core.kernel.values import digest
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import app_context, current_request, ports, request_record
 
@@ -12,15 +21,15 @@ from entrypoints.http.edge.context import app_context, current_request, ports, r
 class RateLimits:
     """The buckets of each route, scaled by the operator's factor. The factor None switches them off (security N-2).
 
-    `client_rate` is the number of token requests per second for a client with a client secret. It
-    replaces the limit per address, because such a client exchanges the codes of all its users from
-    one address.
+    `client_rate` is the number of requests per second for a client that authenticates. It replaces the
+    limit per address, because such a client exchanges the codes of all its users from one address.
     """
 
     def __init__(self, factor: float | None, client_rate: float) -> None:
         self._factor = factor
         self.of = lru_cache(maxsize=1024)(self._of)  # bounded by the number of routes
         self.of_client = self.additional(AUTH.scaled(client_rate * AUTH.period))
+        self.of_session = self.additional(AUTH)
         self.of_directory = self.additional(SCIM)
 
     def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
@@ -42,7 +51,53 @@ async def take_token(own: tuple[Bucket, ...]) -> None:
     """
     rule = current_request().url_rule
     assert rule is not None, "only matched routes are guarded"
-    await _take(app_context().limits.of(rule.rule, own))
+    buckets = app_context().limits.of(rule.rule, own)
+    await _take(buckets)
+    g.taken = buckets
+
+
+@asynccontextmanager
+async def limited_if_refused() -> AsyncIterator[None]:
+    """Count a request against the limit of its IP address if the block refuses it.
+
+    A refused request has not proven who it is, so it cannot use a limit of its own.
+    """
+    try:
+        yield
+    except Exception:
+        await take_token(())
+        raise
+
+
+async def keep_taken(sign_in: str) -> None:
+    """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
+
+    `sign_in` is the device id of the browser. For the request of an email it is the secret of that
+    request, or else a sign-in to an own account would pay for emails to others (decision 390).
+    """
+    if buckets := g.get("taken"):
+        async with ports().storage.autocommit() as statements:
+            await statements.rates.keep(digest(sign_in), _address(), buckets)
+
+
+async def give_back_taken(device_id: str | None) -> None:
+    """Give back the tokens that this request took, and those that were kept for the sign-in in this browser, if any.
+
+    The sign-in has succeeded, or a signed-in user has confirmed that it's them.
+    """
+    if buckets := g.get("taken"):
+        await _give_back(device_id or "", buckets)
+
+
+async def give_back_email(secret: str | None) -> None:
+    """Give back the tokens that the request of an email took. Its code or link has proven that the address is the user's own."""
+    if secret is not None and g.get("taken"):
+        await _give_back(secret, ())
+
+
+async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
+    async with ports().storage.autocommit() as statements:
+        await statements.rates.give_back(digest(sign_in), _address(), buckets, ports().clock.now())
 
 
 async def take_directory_token(org_id: UUID) -> None:
@@ -51,6 +106,22 @@ async def take_directory_token(org_id: UUID) -> None:
     Raises: Limited.
     """
     await _take(app_context().limits.of_directory, f"directory {org_id}")
+
+
+async def take_client_token(client_id: UUID) -> None:
+    """Take a token from the bucket of an application that authenticates, whatever its addresses.
+
+    Raises: Limited.
+    """
+    await _take(app_context().limits.of_client, f"client {client_id}")
+
+
+async def take_session_token(session_id: UUID) -> None:
+    """Take a token from the bucket of a session at an application that does not authenticate.
+
+    Raises: Limited.
+    """
+    await _take(app_context().limits.of_session, f"session {session_id}")
 
 
 class PolledTooOften(Limited):
@@ -72,6 +143,10 @@ async def _take(buckets: tuple[Bucket, ...], key: str | None = None, error: type
     if not buckets:
         return
     async with ports().storage.autocommit() as statements:
-        wait = await statements.rates.charge(key or limit_key(request_record().address), buckets, ports().clock.now())
+        wait = await statements.rates.charge(key or _address(), buckets, ports().clock.now())
     if wait > 0:
         raise error(wait)
+
+
+def _address() -> str:
+    return limit_key(request_record().address)

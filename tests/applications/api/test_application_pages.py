@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"redirect_uris": "https://x.example\nhttps://x.example"}, "redirect_uris", "listed twice"),
     ("sign-in", {"redirect_uris": "x\n" * 101}, "redirect_uris", "too long"),
     ("sign-in", {"post_logout_redirect_uris": "x"}, "post_logout_redirect_uris", "must start with https://"),
-    ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "public host"),
+    ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "has a fragment"),
     ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
     ("general", {"name": "", "service_type": "web"}, "name", "Enter a value."),
     ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),

@@ -261,11 +261,22 @@ async def test_repeated_fields_are_refused(browser: SamlBrowser, shop: SamlAppli
     )
 
 
+async def test_the_host_of_an_address_may_have_another_spelling(
+    browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool
+) -> None:
+    """Also that of a response URL which an earlier release stored as it was typed."""
+    for stored in (shop.acs_url, "HTTPS://Shop.Example.com:443/acs"):
+        await run_sql(pool, "update saml_configurations set acs_url = %s", stored)
+        spellings = {"AssertionConsumerServiceURL": shop.acs_url.replace("https://shop", "HTTPS://Shop").replace(".com/", ".com:443/")}
+        spellings["Destination"] = f"{shop.issuer}/sso".replace("http://gatehouse.test/", "HTTP://Gatehouse.test:80/")
+        redirect_target(await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now(), **spellings))), 302)
+
+
 async def test_the_length_of_a_relay_state_is_limited(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, pool: Pool) -> None:
-    for relay_state in ("x" * 1025, "\u00e9" * 513, "a\nb"):
+    for relay_state in ("x" * 4097, "\u00e9" * 2049, "a\nb"):
         answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
         await check_refused(answer, pool)
-    for relay_state in ("x" * 1024, "\u00e9" * 512):
+    for relay_state in ("x" * 4096, "\u00e9" * 2048):
         answer = await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now()), RelayState=relay_state))
         redirect_target(answer, 302)
 

@@ -38,6 +38,16 @@ async def test_a_user_signs_in_and_continues_to_the_application(browser: SamlBro
     assert [name for name in browser.cookies if "saml" in name] == [], "the cookie of the sign-on is deleted"
 
 
+@pytest.mark.parametrize("by_post", [False, True])
+async def test_a_long_relay_state_comes_back_unchanged(browser: SamlBrowser, shop: SamlApplication, user: Account, by_post: bool) -> None:
+    """Products put a whole return address into it."""
+    relay_state = "https://shop.example.com/\u00e9?a=%2F&b=+ ".ljust(4095, "&")
+    assert len(relay_state.encode()) == 4096
+    after = await (browser.start_sign_on_by_post if by_post else browser.start_sign_on)(shop, relay_state)
+    assert await browser.sign_in_at(after) == after
+    assert posted_response(await browser.open(after)).relay_state == relay_state
+
+
 async def test_the_page_works_without_scripts_and_posts_only_to_the_application(
     browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
@@ -319,7 +329,7 @@ async def test_sign_ins_that_start_at_the_identity_provider_need_access(
     await run_sql(pool, "update service_users set enrolled_by = 'self'")
     assert (await api.get(path, token=session.access_token)).status == 403
     assert (await api.get(path, token=other_tenant.token("owner"))).status == 403
-    long = await api.get(f"{path}?RelayState={'x' * 1025}", token=acme.token("member"))
+    long = await api.get(f"{path}?RelayState={'x' * 4097}", token=acme.token("member"))
     assert (long.status, long.code) == (400, "BAD_REQUEST")
     await run_sql(pool, "update users set email_verified_at = null")
     assert (await api.get(path, token=acme.token("member"))).status == 403

@@ -11,7 +11,17 @@ from tests.support.builders import Answer, run_sql
 
 # Side effects of any request, refused ones included: rate limits, and counters of wrong secrets.
 UNWATCHED: Final = frozenset(
-    {"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases", "dpop_proofs", "dpop_nonce_keys"}
+    {
+        "schema_migrations",
+        "signing_keys",
+        "rates",
+        "guesses",
+        "scim_requests",
+        "leases",
+        "dpop_proofs",
+        "dpop_nonce_keys",
+        "sign_in_charges",
+    }
 )
 
 Rows = frozenset[tuple[str, str]]

@@ -182,7 +182,8 @@ async def test_userinfo_reads_the_session_the_grant_and_the_facts(
     async with storage.reading() as read:
         loaded = await read.sessions.load_userinfo(shop.client_id, session.id, user_id, NOW)
     assert loaded is not None
-    context, grant, facts = loaded
+    context, grant, facts, authenticates = loaded
+    assert authenticates is not shop.is_public
     assert (context.user_id, context.service, context.uses_service, grant) == (user_id, shop, True, GRANT)
     assert (facts.email, facts.email_verified, facts.org, facts.org_id) == (ADA, True, shop.org_slug, shop.org_id)
     assert (facts.role, facts.entitlement) == (None, NO_ENTITLEMENT)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.uris import has_private_scheme, is_web_url
+from core.kernel.uris import canonicalize, has_private_scheme, is_web_url, native_flaw, to_ascii, web_flaw
 
 WEB_URIS = [
     "https://example.com",
@@ -160,3 +160,56 @@ LONG = ["https://" + "a." * 1000, "https://example.com/" + "%2" * 1000, "a" * 20
 def test_other_uris_are_refused_at_any_length(uri: str) -> None:
     assert not is_web_url(uri)
     assert not has_private_scheme(uri)
+
+
+# One host, one spelling
+
+
+@pytest.mark.parametrize(
+    ("typed", "canonical"),
+    [
+        ("HTTPS://Bücher.Example:443/Cb?a=%2f", "https://xn--bcher-kva.example/Cb?a=%2f"),
+        ("http://Localhost:80", "http://localhost"),
+        ("https://example.com:8443/A", "https://example.com:8443/A"),
+        ("https://[2001:DB8::1]:443/", "https://[2001:db8::1]/"),
+        ("https://xn--bcher-kva.example/%0a", "https://xn--bcher-kva.example/%0a"),
+        ("https://straße.example/", "https://straße.example/"),  # no A-labels that both versions of IDNA agree on
+        ("com.example.app:/x", "com.example.app:/x"),
+        ("no URL", "no URL"),
+    ],
+)
+def test_a_url_has_one_canonical_form(typed: str, canonical: str) -> None:
+    assert canonicalize(typed) == canonical == canonicalize(canonical)
+
+
+FLAWS = {
+    "callback": "scheme",
+    "ftp://example.com/": "https://",
+    "https:///x": "have a host",
+    "http://example.com/": "http:// on localhost",
+    "https://example.com/#x": "fragment",
+    "https://*.example.com/": "asterisk",
+    "https://ada@example.com/": "user name",
+    "https://example.com:0/": "port",
+    "https://example.com:x/": "port",
+    "https://example.com./": "host",
+    "https://[::1/": "host",
+    "https://straße.example/": "xn--",
+    "https://bu\u0308cher.example/": "xn--",
+    "https://example.com/%zz": "percent sign",
+    "https://example.com/%0a": "control character",
+    "https://example.com/a b": "Percent-encode",
+    "https://example.com/ü": "Percent-encode",
+}
+
+
+def test_each_rule_has_its_own_sentence() -> None:
+    found = {uri: web_flaw(to_ascii(uri)) or "" for uri in FLAWS}
+    assert {uri: flaw for uri, flaw in found.items() if FLAWS[uri] not in flaw} == {}
+    assert len({*found.values()}) == 11
+
+
+def test_a_uri_has_a_flaw_exactly_if_it_is_refused() -> None:
+    every = [*WEB_URIS, *APPLICATION_URIS, *INVALID_URIS, *LONG]
+    assert [uri for uri in every if (web_flaw(uri) is None) is not is_web_url(uri)] == []
+    assert [uri for uri in every if (native_flaw(uri) is None) is not (is_web_url(uri) or has_private_scheme(uri))] == []

@@ -98,6 +98,8 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
     await run_sql(pool, customer, org, uuid4(), NOW)
     for time in (old, fresh):
         await add_rates(pool, time)
+        charge = "insert into sign_in_charges (sign_in_hash, client, bucket, period, expires_at) values (%s, %s, %s, %s, %s)"
+        await run_sql(pool, charge, b"browser", "client", "login", 6.0, time)
         statement = (
             "insert into guesses (secret, subject, failures, refused, started_at, expires_at) values ('password', %s, 1, false, %s, %s)"
         )
@@ -198,6 +200,7 @@ SWEPT_TABLES = {
     Sweep.SIGNING_KEYS: ("signing_keys", 1),
     Sweep.SESSIONS: ("sessions", 2),
     Sweep.RATES: ("rates", 1),
+    Sweep.SIGN_IN_CHARGES: ("sign_in_charges", 1),
     Sweep.ATTEMPT_LIMITS: ("guesses", 1),
     Sweep.MAILS: ("mails", 1),
     Sweep.EMAIL_CHANGES: ("email_changes", 1),

@@ -18,7 +18,17 @@ from tests.support.builders import run_sql
 
 # Side effects of requests that have nothing to do with access, and tables that every test fills.
 UNWATCHED: Final = frozenset(
-    {"schema_migrations", "signing_keys", "rates", "guesses", "scim_requests", "leases", "dpop_proofs", "dpop_nonce_keys"}
+    {
+        "schema_migrations",
+        "signing_keys",
+        "rates",
+        "guesses",
+        "scim_requests",
+        "leases",
+        "dpop_proofs",
+        "dpop_nonce_keys",
+        "sign_in_charges",
+    }
 )
 # The unwatched tables that tests fill.
 FORGOTTEN: Final = UNWATCHED - {"schema_migrations"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psycopg
 import pytest
 
 from adapters.crypto import generate_key
@@ -101,6 +102,25 @@ def test_several_mistakes_are_reported_together(service: Start) -> None:
     assert "SSO_WORKERS" in running.output
     assert "SSO_BIND" in running.output
     assert "Traceback" not in running.output
+
+
+def test_an_unusual_base_url_is_refused_until_it_is_in_use(service: Start, own_database: dict[str, str]) -> None:
+    """So is a misspelled setting named, without its value."""
+    running = service(**own_database, SSO_BASE_URL="https://Id.Example.com:443", SSO_LOG_LEVLE="S3cret")
+    assert "Set it to https://id.example.com." in sentence(running.launch())
+    problems = [line["problem"] for line in running.log if line["event"] == "unknown_setting"]
+    assert problems == ["SSO_LOG_LEVLE is not a setting of this release. Do you mean SSO_LOG_LEVEL?"]
+    assert "S3cret" not in running.output
+    with psycopg.connect(own_database["SSO_DATABASE_URL"]) as connection:
+        connection.execute("insert into issuer (url) values (%s)", (running.settings["SSO_BASE_URL"],))
+    running.output_file.unlink()
+    running.start()
+    assert "unusual_base_url" in {line["event"] for line in running.log}
+    running.settings["SSO_WORKERS"] = "several"
+    assert running.stop() == 0
+    running.output_file.unlink()
+    assert running.launch().wait() != 0
+    assert "Do you mean SSO_LOG_LEVEL?" in running.output, "with the settings that are not valid"
 
 
 def test_an_external_database_needs_encryption_keys(service: Start, own_database: dict[str, str]) -> None:

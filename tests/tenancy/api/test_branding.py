@@ -126,7 +126,7 @@ INVALID_LOGOS = [
     "https://acme.example/logo.png\n",
     "https://acme.example/\x00",
     "https://acme.example/\u202e",
-    "https://münchen.example/logo.png",
+    "https://mu\u0308nchen.example/logo.png",
     "https://acme.example/löwe.png",
     "https://*.example/logo.png",
     "https://*/logo.png",
@@ -153,7 +153,8 @@ INVALID_LOGOS = [
 async def test_a_logo_is_an_absolute_https_url_or_on_localhost(acme: Tenant) -> None:
     for logo in LOGOS:
         answer = await patch_branding(acme, {"logo_url": logo})
-        assert (answer.status, answer.json) == (200, {**NO_DESIGN, "logo_url": logo}), logo
+        stored = logo.replace("HTTPS://CDN.Acme.Example", "https://cdn.acme.example")
+        assert (answer.status, answer.json) == (200, {**NO_DESIGN, "logo_url": stored}), logo
 
 
 async def test_other_logo_urls_are_refused(acme: Tenant) -> None:

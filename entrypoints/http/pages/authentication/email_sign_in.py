@@ -19,6 +19,7 @@ from core.kernel.values import Email
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
+from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import (
@@ -64,6 +65,7 @@ async def request_email() -> Response:
         requested = await email_sign_in.request_in_browser(ports(), caller(), Email.parse(email), next_path)
     except (Invalid, NotFound) as refusal:
         return await sign_in_again(refusal, form, next_path, email)
+    await keep_taken(requested.secret)
     response = redirect(with_next(EMAIL_CODE_PATH, next_path))
     cookies.set_email_sign_in_cookie(response, requested.secret, requested.expires_in)
     if form.get("again") == "yes":
@@ -119,7 +121,7 @@ async def sign_in_with_code() -> Response:
         )
     except (EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, Limited) as refusal:
         return await _code_again(refusal, form, next_path)
-    return _signed_in(outcome, next_path)
+    return await _signed_in(outcome, next_path, secret)
 
 
 async def _code_again(refusal: Refusal, form: dict[str, str], next_path: str) -> Response:
@@ -143,8 +145,10 @@ async def _pending_here() -> EmailSignIn | None:
     return None if secret is None else await requests.find_in_browser(ports(), secret)
 
 
-def _signed_in(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> Response:
-    response = sign_in_response(outcome, next_path)
+async def _signed_in(outcome: BrowserSignIn | PreAuthToken, next_path: str, secret: str | None) -> Response:
+    """Return the response to a right code or link. `secret` is that of the request, if this browser made it."""
+    await give_back_email(secret)
+    response = await sign_in_response(outcome, next_path)
     cookies.clear_email_sign_in_cookie(response)
     return response
 
@@ -165,6 +169,7 @@ async def link_page() -> Response:
         link = await email_sign_in.open_link(ports(), token, cookies.email_sign_in_cookie())
     except LinkInvalid as refusal:
         return _link_refused(refusal)
+    await keep_taken(cookies.browser_id())
     values = await page_values(link.sign_in.after)
     return form_page("authentication/email_sign_in_link.html", token=token, email=link.sign_in.email, origin=_origin_fields(link), **values)
 
@@ -201,7 +206,7 @@ async def sign_in_with_link() -> Response:
         return _link_refused(LinkInvalid())
     except (LinkInvalid, EmailSignInOff) as refusal:
         return _link_refused(refusal)
-    return _signed_in(outcome, link.after)
+    return await _signed_in(outcome, link.after, cookies.email_sign_in_cookie() if link.origin is None else None)
 
 
 def _link_refused(refusal: Refusal) -> Response:

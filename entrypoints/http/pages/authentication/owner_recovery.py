@@ -6,8 +6,10 @@ from core.authentication import owner_recovery
 from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.federation.sign_in import RecoveryCredentials
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
+from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import form_page, read_own_form, sign_in_browser
@@ -28,6 +30,7 @@ async def recover_owner_page() -> Response:
     token = link_token()
     if not await owner_recovery.link_is_live(ports(), token):
         raise RecoveryLinkInvalid
+    await keep_taken(cookies.browser_id())
     return form_page("authentication/recover_owner.html", token=token)
 
 

@@ -30,6 +30,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.context import page_response, ports, signed_in
 from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
@@ -157,6 +158,7 @@ async def confirm() -> Response:
         return await _refused(refusal, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
+    await give_back_taken(None)
     return redirect(_path(target))
 
 

@@ -39,6 +39,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import agent, caller, page_response, ports, request_record
 from entrypoints.http.edge.errors import page_status_of
 from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages import render
 
@@ -154,19 +155,12 @@ def values_of(options: SignInOptions, next_path: str) -> dict[str, Any]:
 
 def form_page(name: str, **values: Any) -> Response:
     """Return a page with a form for a browser without a session. The form token is bound to the browser's device cookie."""
-    device_id = cookies.device_cookie() or cookies.new_device_id()
-    page = render(name, form_token=browser.form_token(device_id), **values)
-    response = page_response(page)
-    cookies.keep_device_cookie(response, device_id)
-    return response
+    return page_response(render(name, form_token=browser.form_token(cookies.browser_id()), **values))
 
 
 def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return a page with a form, for a browser without a session, that says why a request was refused."""
-    device_id = cookies.device_cookie() or cookies.new_device_id()
-    response = refused_page(refusal, name, form_token=browser.form_token(device_id), **values)
-    cookies.keep_device_cookie(response, device_id)
-    return response
+    return refused_page(refusal, name, form_token=browser.form_token(cookies.browser_id()), **values)
 
 
 async def read_own_form() -> dict[str, str]:
@@ -296,7 +290,7 @@ async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Res
     Raises: the errors of `core.federation.sign_in.sign_in`.
     """
     target = BrowserTarget(next_path, cookies.session_cookie())
-    return sign_in_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, presented_browser()), next_path)
+    return await sign_in_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, presented_browser()), next_path)
 
 
 def presented_browser() -> PresentedDevice:
@@ -304,12 +298,17 @@ def presented_browser() -> PresentedDevice:
     return PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
 
 
-def sign_in_response(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> Response:
-    """Return a redirect to `next_path` with the session cookie, or to the page for the second factor."""
+async def sign_in_response(outcome: BrowserSignIn | PreAuthToken, next_path: str) -> Response:
+    """Return a redirect to `next_path` with the session cookie, or to the page for the second factor.
+
+    A completed sign-in gives back what its requests took from the rate limits.
+    """
     if isinstance(outcome, PreAuthToken):
+        await keep_taken(cookies.browser_id())
         response = redirect(with_next(CODE, next_path))
         cookies.set_pre_auth_cookie(response, outcome.token, outcome.expires_in)
         return response
+    await give_back_taken(cookies.device_cookie())
     response = redirect(next_path)
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     cookies.clear_pre_auth_cookie(response)

@@ -21,6 +21,7 @@ from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, to_sign_in
 from entrypoints.http.edge.context import app_context, caller, ports, request_record
+from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
@@ -61,7 +62,7 @@ async def start(provider: str) -> Response:
     /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
     signs in to their own account.
     """
-    browser, arguments = cookies.device_cookie() or cookies.new_device_id(), joined_query()
+    browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         user = await visitor()
         try:
@@ -79,9 +80,8 @@ async def start(provider: str) -> Response:
         if sign_in.user_code is None and sign_in.after is None:
             await pushed_requests.present(ports(), sign_in.request, browser)
         url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
-    response = redirect(url, 302)
-    cookies.keep_device_cookie(response, browser)
-    return response
+        await keep_taken(browser)
+    return redirect(url, 302)
 
 
 @routes.get("/auth/<provider:provider>/callback")
@@ -122,7 +122,7 @@ async def callback(provider: str) -> Response:
             request_record().error_code = code
             return to_application(answer, 302)
         case SignInStep(outcome, next_path):
-            return sign_in_response(outcome, next_path)
+            return await sign_in_response(outcome, next_path)
         case SignedInAgain(next_path):
             return redirect(next_path)
         case NotSignedInAgain(refusal, next_path):

@@ -3,6 +3,7 @@
 Sources: decisions 86, 87 and 88.
 """
 
+from contextlib import nullcontext
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -25,7 +26,6 @@ from core.federation.oauth.authorization_rules import (
 from core.federation.oauth.authorization_steps import NextStep, Step
 from core.federation.oauth.consents_rules import consent_scopes
 from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
-from core.federation.oauth.pushed_requests_rules import PushedRequest
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.principals import Visitor
@@ -34,6 +34,7 @@ from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, page_response, ports, request_record
 from entrypoints.http.edge.forms import read_form, read_request_of_application
+from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
@@ -77,8 +78,8 @@ PARAMETERS: Final = {
 
 
 @routes.get(AUTHORIZE_PATH)
-@anyone
-@refuses(400, 404)
+@anyone(limited=False)
+@refuses(400, 404, 429)
 @describes_page(
     {
         200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",
@@ -97,31 +98,28 @@ async def authorize() -> Response:
     confirm. Exchange the code at `POST /auth/token` within 60 seconds. A request without a valid
     redirect URI is never redirected.
     """
-    sent = AuthorizationRequest.from_fields(joined_query())
-    device_id = cookies.device_cookie() or cookies.new_device_id()
-    await pushed_requests.present(ports(), sent, device_id)
-    authorization = await _authorization(sent)
-    try:
-        response = await _answer(authorization, request.args.get("provider"))
-    except AuthorizationRefused as refusal:
-        response = await _refused(authorization, refusal)
-    if isinstance(authorization.request, PushedRequest):
-        cookies.keep_device_cookie(response, device_id)  # only this browser may come back to the request
-    return response
+    user = await visitor_with_mfa()
+    async with limited_if_refused() if user is None else nullcontext():
+        sent = AuthorizationRequest.from_fields(joined_query())
+        await pushed_requests.present(ports(), sent, cookies.browser_id())
+        authorization = await _authorization(sent)
+        try:
+            return await _answer(authorization, user, request.args.get("provider"))
+        except AuthorizationRefused as refusal:
+            return await _refused(authorization, refusal)
 
 
-async def _answer(authorization: Authorization, provider: str | None) -> Response:
+async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None) -> Response:
     openid = _parse(authorization)
     if provider:
         return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
-    user = await visitor_with_mfa()
     step = await authorization_steps.find_next_step(ports(), user, authorization, openid)
     return await _take_step(user, authorization, step, agreed=False)
 
 
 @routes.post(AUTHORIZE_PATH)
-@anyone
-@refuses(400, 403, 404)
+@anyone(limited=False)
+@refuses(400, 403, 404, 429)
 @describes_page(
     {
         200: "The page that brings the answer to the application.",
@@ -139,19 +137,24 @@ async def answer_consent() -> Response:
     continue with this account, and every other value cancels. A request of an application is
     checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
-    fields = await read_request_of_application(LISTED)
-    if fields is not None:
-        authorization = await _authorization(AuthorizationRequest.from_fields(fields))
-        provider = {"provider": fields["provider"]} if fields.get("provider") else {}
-        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
+    user = await visitor_with_mfa()
+    async with limited_if_refused() if user is None else nullcontext():
+        fields = await read_request_of_application(LISTED)
+        if fields is not None:
+            authorization = await _authorization(AuthorizationRequest.from_fields(fields))
+            provider = {"provider": fields["provider"]} if fields.get("provider") else {}
+            return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
+        return await _answer_form(user)
+
+
+async def _answer_form(user: Visitor | None) -> Response:
     form = await read_form()
     sent = AuthorizationRequest.from_fields(joined_query())
     await pushed_requests.present(ports(), sent, cookies.device_cookie())
     authorization = await _authorization(sent)
-    user = await visitor_with_mfa()
     try:
         if user is None or authorization.redirect_uri is None:
-            return _to_sign_in(authorization)
+            return await _to_sign_in(authorization)
         browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
         answer, openid = form.get("answer"), _parse(authorization)
         agreed, selected = answer == "continue", answer == "select"
@@ -176,7 +179,7 @@ def _parse(authorization: Authorization) -> OpenIdRequest:
 
 async def _take_step(user: Visitor | None, authorization: Authorization, step: NextStep, *, agreed: bool) -> Response:
     if user is None:
-        return _to_sign_in(authorization)
+        return await _to_sign_in(authorization)
     if step.step is Step.SIGN_IN:  # again: the sign-in page would lead a signed-in user back here
         return await sign_in_form(_continued(authorization, user).path)
     if authorization.redirect_uri is None:
@@ -187,11 +190,14 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
     try:
         code = await oauth.issue_code(ports(), user, authorization, step.grant, agreed=agreed)
     except SessionEnded:  # during this request
-        return _to_sign_in(authorization)
+        return await _to_sign_in(authorization)
     return to_application(oauth_rules.respond(authorization, app_context().base_url, code=code))
 
 
-def _to_sign_in(authorization: Authorization) -> Response:
+async def _to_sign_in(authorization: Authorization) -> Response:
+    """Return the redirect to the sign-in page. Only this answer, and an error, count for a browser without a session (decision 391)."""
+    await take_token(())
+    await keep_taken(cookies.browser_id())
     return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': _continued(authorization, None).path})}")
 
 

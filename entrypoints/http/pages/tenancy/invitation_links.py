@@ -209,8 +209,8 @@ async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     except (Invalid, Limited) as refusal:
         return await _show(token, refusal, name)
     if isinstance(outcome, PreAuthToken):
-        return sign_in_response(outcome, ORGANIZATIONS)
-    return _continue(sign_in_response(outcome, target), target)
+        return await sign_in_response(outcome, ORGANIZATIONS)
+    return _continue(await sign_in_response(outcome, target), target)
 
 
 async def _target(opened: OpenInvitation) -> str:

@@ -2,8 +2,6 @@
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import unquote_plus
 
@@ -76,19 +74,6 @@ def _basic_credentials() -> ClientCredentials | None:
         raise ClientInvalid
     secrets = dict.fromkeys((unquote_plus(secret), secret)) if secret else ()
     return ClientCredentials(unquote_plus(client_id), tuple(secrets))
-
-
-@asynccontextmanager
-async def limited_if_refused() -> AsyncIterator[None]:
-    """Count a request against the limit of its IP address if the block refuses it.
-
-    A refused request has not proven a client secret, so it cannot use the client's own limit.
-    """
-    try:
-        yield
-    except Exception:
-        await take_token(())
-        raise
 
 
 async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:

@@ -23,13 +23,12 @@ from entrypoints.http.api.federation.oauth.client_authentication import (
     count_request,
     identify_client,
     identify_client_or_program,
-    limited_if_refused,
 )
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
-from entrypoints.http.edge.limits import take_poll_token
+from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.openapi_security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof

@@ -7,10 +7,12 @@ from quart import Blueprint, Response, request
 from core.authentication.openid_rules import USERINFO_PATH
 from core.authentication.tokens.dpop_rules import PresentedToken
 from core.federation.oauth import userinfo
+from core.federation.oauth.userinfo import UserInfo
 from core.kernel.errors import Invalid, Unauthenticated, refuse
-from entrypoints.http.edge.access import anyone, presented_token
+from entrypoints.http.edge.access import application, presented_token
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
+from entrypoints.http.edge.limits import limited_if_refused, take_client_token, take_session_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth
 
 routes = Blueprint("userinfo", __name__)
@@ -21,7 +23,7 @@ class TokenRepeated(Invalid):
 
 
 @routes.get(USERINFO_PATH)
-@anyone
+@application
 @authenticates({"bearer": ["openid"]}, {"dpop": ["openid"]})
 @any_origin
 @refuses(401, 403, 429)
@@ -33,11 +35,13 @@ async def get_userinfo() -> Response:
     The access token is in the Authorization header. The claims are those of the granted scopes, as
     they are now.
     """
-    return await _answer(await presented_token())
+    async with limited_if_refused():
+        found = await userinfo.load(ports(), await presented_token())
+    return await _answer(found)
 
 
 @routes.post(USERINFO_PATH)
-@anyone
+@application
 @authenticates({"bearer": ["openid"]}, {"dpop": ["openid"]})
 @any_origin
 @refuses(400, 401, 403, 429)
@@ -49,14 +53,22 @@ async def post_userinfo() -> Response:
     The access token is in the Authorization header, or in the field `access_token` (RFC 6750
     section 2.2).
     """
+    async with limited_if_refused():
+        found = await userinfo.load(ports(), await _sent_token())
+    return await _answer(found)
+
+
+async def _sent_token() -> PresentedToken:
     token = (await read_fields()).get("access_token") if request.mimetype == FORM else None
     if "Authorization" not in request.headers:
-        return await _answer(PresentedToken(token or refuse(Unauthenticated)))
+        return PresentedToken(token or refuse(Unauthenticated))
     if token:
         raise TokenRepeated
-    return await _answer(await presented_token())
+    return await presented_token()
 
 
-async def _answer(presented: PresentedToken) -> Response:
-    claims = await userinfo.load(ports(), presented)
-    return Response(json.dumps(claims, ensure_ascii=False), 200, {"Cache-Control": "no-store"}, content_type="application/json")
+async def _answer(found: UserInfo) -> Response:
+    """Return the claims, and count the request for its application or its session (decision 100). Raises: Limited."""
+    await (take_session_token(found.session_id) if found.client_id is None else take_client_token(found.client_id))
+    body = json.dumps(found.claims, ensure_ascii=False)
+    return Response(body, 200, {"Cache-Control": "no-store"}, content_type="application/json")

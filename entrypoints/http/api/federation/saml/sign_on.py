@@ -17,7 +17,7 @@ from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, person_or_browser, to_sign_in
-from entrypoints.http.edge.bodies import ResponseModel, Text
+from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
@@ -72,7 +72,7 @@ async def sso_by_post(org_slug: str, service_slug: str) -> Response:
 class SamlLoginQuery(Query):
     """The query of a sign-in that starts here."""
 
-    relay_state: Text | None = Field(
+    relay_state: TokenText | None = Field(
         default=None, alias="RelayState", description="Sent to the application, for example the page where the user continues."
     )
 

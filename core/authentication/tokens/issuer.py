@@ -1,0 +1,49 @@
+"""The issuer of all tokens: the base URL of the installation, which clients have stored (decision 395)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.kernel import uris
+from core.kernel.errors import Invalid
+from core.kernel.principals import SYSTEM
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+class IssuerMisspelled(Invalid):
+    """The base URL is not in the spelling that browsers and clients use. Set SSO_BASE_URL to the usual one."""
+
+    def __init__(self, url: str) -> None:
+        usual = uris.canonicalize(url)
+        advice = f"Set it to {usual}" if usual.isascii() else "Write its host in the xn-- form"
+        super().__init__(f"SSO_BASE_URL is not in the spelling that browsers and clients use. {advice}.")
+
+
+def is_misspelled(url: str) -> bool:
+    """Return whether this URL has another spelling than browsers and clients use."""
+    return not url.isascii() or url != uris.canonicalize(url)
+
+
+def spelling_warning(url: str) -> str | None:
+    """Return the warning for an installation that uses an unusual spelling already, or None for the usual spelling."""
+    return f"{IssuerMisspelled(url).message} If clients have stored the present one, keep it." if is_misspelled(url) else None
+
+
+async def adopt(ports: Ports) -> None:
+    """Store the issuer at the start. An unusual spelling is accepted only if the installation uses it already.
+
+    An installation of an earlier release has signing keys but no stored issuer: it uses the present one.
+
+    Raises: IssuerMisspelled.
+    """
+    url = ports.tokens.issuer
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.signing_keys.lock()
+        stored, has_keys = await tx.signing_keys.issuer()
+        is_in_use = has_keys if stored is None else stored == url
+        if is_misspelled(url) and not is_in_use:
+            raise IssuerMisspelled(url)
+        if stored != url:
+            await tx.signing_keys.set_issuer(url)

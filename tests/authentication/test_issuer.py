@@ -1,0 +1,55 @@
+"""The issuer: its usual spelling, unless the installation uses another one already (decision 395)."""
+
+from dataclasses import replace
+
+import pytest
+
+from adapters.crypto.tokens import JwtTokens
+from adapters.postgres.engine.pool import Pool
+from core.authentication.tokens import issuer
+from core.authentication.tokens.issuer import IssuerMisspelled
+from ports import Ports
+from tests.support.builders import run_sql
+
+USUAL = "https://xn--bcher-kva.example"
+UNUSUAL = ["https://bücher.example", "https://XN--bcher-kva.example", "HTTPS://xn--bcher-kva.example", f"{USUAL}:443"]
+
+
+@pytest.fixture
+async def fresh_pool(pool: Pool, ports: Ports) -> Pool:
+    """The database of an installation that has never started."""
+    await run_sql(pool, "delete from signing_keys")
+    return pool
+
+
+async def adopt(ports: Ports, url: str) -> None:
+    await issuer.adopt(replace(ports, tokens=JwtTokens(url)))
+
+
+@pytest.mark.parametrize("url", UNUSUAL)
+async def test_an_unusual_spelling_is_refused_until_the_installation_uses_it(ports: Ports, fresh_pool: Pool, url: str) -> None:
+    with pytest.raises(IssuerMisspelled, match=rf"Set it to {USUAL}\.$"):
+        await adopt(ports, url)
+    assert await run_sql(fresh_pool, "select url from issuer") == []
+    await adopt(ports, USUAL)
+    with pytest.raises(IssuerMisspelled):
+        await adopt(ports, url)
+    assert await run_sql(fresh_pool, "select url from issuer") == [(USUAL,)]
+
+
+@pytest.mark.parametrize("url", UNUSUAL)
+async def test_an_installation_of_an_earlier_release_keeps_its_spelling(ports: Ports, pool: Pool, url: str) -> None:
+    await adopt(ports, url)
+    await adopt(ports, url)
+    assert await run_sql(pool, "select url from issuer") == [(url,)]
+    assert issuer.is_misspelled(url)
+    with pytest.raises(IssuerMisspelled):
+        await adopt(ports, url.replace("example", "Example"))
+    await adopt(ports, USUAL)
+    with pytest.raises(IssuerMisspelled):
+        await adopt(ports, url)
+
+
+async def test_a_host_without_an_xn_form_is_refused(ports: Ports, fresh_pool: Pool) -> None:
+    with pytest.raises(IssuerMisspelled, match="xn-- form"):
+        await adopt(ports, "https://straße.example")

@@ -1,0 +1,81 @@
+"""One host, one spelling: each field of a request for a URL or a host gets an international one (decision 393)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from core.accounts import profile_rules
+from core.applications.access_rules import AccessSettings
+from core.federation.saml import configuration_rules as saml
+from core.kernel.outbound import parse_target
+from core.kernel.values import Domain, new_id
+from core.programs.api_resources_rules import parse_identifier
+from core.programs.credentials_rules import parse_trust
+from core.tenancy.branding_rules import parse_logo
+from core.tenancy.mail_server_rules import parse_host
+from tests.support.openapi import description, inlined
+from tests.support.services import add_service
+from tests.support.tenants import Tenant
+
+HOST: Final = "xn--bcher-kva.example"
+TYPED: Final = "https://Bücher.Example:443/A"
+CANONICAL: Final = f"https://{HOST}/A"
+AS_TYPED: Final = f"https://{HOST}:443/A"  # except for the host
+ISSUER: Final = "https://id.example.com"
+
+FIELDS: Final[dict[str, Callable[[], str | None]]] = {
+    "url": lambda: parse_target(TYPED),
+    "endpoint_url": lambda: parse_target(TYPED),
+    "logo_url": lambda: parse_logo(TYPED),
+    "launch_url": lambda: AccessSettings(launch_url=TYPED).validated().launch_url,
+    "acs_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, acs_url=TYPED)).acs_url,
+    "slo_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, slo_url=TYPED)).slo_url,
+    "identifier": lambda: parse_identifier(TYPED, new_id(), ISSUER).canonical,
+    **{name: lambda name=name: profile_rules._PARSERS[name](TYPED) for name in ("picture", "profile", "website")},  # type: ignore[misc]
+}
+SERVICE_FIELDS: Final = {
+    "redirect_uris": [AS_TYPED],
+    "post_logout_redirect_uris": [AS_TYPED],
+    "device_activation_uri": CANONICAL,
+    "backchannel_logout_uri": CANONICAL,
+    "jwks_uri": CANONICAL,
+}
+HOSTS: Final[dict[str, Callable[[str], str]]] = {"host": parse_host, "domain": Domain.parse}
+# Those of a request are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.
+OTHERS: Final = {"redirect_uri", "request_uri", "success_url", "cancel_url"}
+_NAME: Final = re.compile(r"(?:.*_)?ur[il]s?|picture|profile|website|issuer|identifier|host|domain")
+
+
+def test_an_issuer_stays_as_typed_except_for_its_host() -> None:
+    """Tokens must have exactly this `iss`."""
+    assert parse_trust(TYPED, "audience", "repo:org/name:ref:main", ISSUER).issuer == AS_TYPED
+
+
+def test_every_field_is_in_this_file() -> None:
+    names = {
+        name
+        for methods in inlined(description()).values()
+        for operation in methods.values()
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+        for name in content["schema"].get("properties", {})
+        if _NAME.fullmatch(name)
+    }
+    assert names == {*FIELDS, *SERVICE_FIELDS, *HOSTS, *OTHERS, "issuer"}
+
+
+def test_a_url_is_stored_in_its_canonical_form() -> None:
+    assert {name: parse() for name, parse in FIELDS.items()} == dict.fromkeys(FIELDS, CANONICAL)
+    assert {name: parse("Bücher.Example") for name, parse in HOSTS.items()} == dict.fromkeys(HOSTS, HOST)
+
+
+@pytest.mark.slow
+async def test_the_uris_of_an_application_are_stored_in_one_spelling(acme: Tenant, pool: Pool) -> None:
+    await add_service(pool, acme.org, "shop")
+    changes = {name: [TYPED] if isinstance(stored, list) else TYPED for name, stored in SERVICE_FIELDS.items()}
+    answer = await acme.api.patch(f"/api/organizations/{acme.slug}/services/shop", changes, token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    assert {name: answer.json[name] for name in SERVICE_FIELDS} == SERVICE_FIELDS
