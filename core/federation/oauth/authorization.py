@@ -29,6 +29,7 @@ from core.authentication.sessions_rules import (
     Presenter,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
+    TokenNotRevocable,
 )
 from core.authentication.tokens import dpop
 from core.federation.oauth import consents
@@ -53,6 +54,7 @@ from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Perso
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
 from core.programs.api_resources_rules import NoAccessToResource
+from core.programs.credentials_rules import ProgramClient
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -380,14 +382,16 @@ async def refresh_tokens(
         raise GrantInvalid(refusal.message) from None
 
 
-async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None, token: str) -> None:
+async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | ProgramClient | None, token: str) -> None:
     """Revoke a token and end its session (RFC 7009 section 2.1).
 
-    Tokens of other clients are not revoked.
+    Tokens of other clients are not revoked. Service accounts and API resources have no tokens that can be revoked.
 
     Raises: TokenNotRevocable; ClientInvalid if nothing was revoked because a client secret was missing: the secret of
     the client in the request or, if the request names none, of the client that got the token.
     """
+    if isinstance(client, ProgramClient):
+        raise TokenNotRevocable
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated
     if lacks_secret:

@@ -198,11 +198,12 @@ async def revoke() -> Response:
     """Revoke a token and end its session.
 
     Unknown tokens and tokens of other clients get status 200 as well. A client with a client secret
-    needs it to revoke its tokens, as it does to refresh them.
+    needs it to revoke its tokens, as it does to refresh them. The tokens of service accounts end
+    with their credential, so a service account gets the error `unsupported_token_type`.
     """
     async with limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await identify_client(body, app_context().limits.of_client)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
     await count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
