@@ -19,7 +19,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT
+from core.authentication.openid_rules import NO_GRANT, asked_scopes
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -46,7 +46,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotGranted
+from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
 from core.kernel import principals, uris
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
@@ -54,7 +54,7 @@ from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Perso
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
 from core.programs.api_resources_rules import NoAccessToResource
-from core.programs.credentials_rules import ProgramClient
+from core.programs.credentials_rules import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -176,7 +176,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
-        openid=grant,
+        openid=replace(grant or NO_GRANT, asked=asked_scopes(authorization.request.scope)),
         nonce=None if grant is None else authorization.request.nonce,
         key_thumbprint=authorization.request.dpop_jkt,
     )
@@ -219,8 +219,7 @@ async def exchange_code(
     With a `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
 
-    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
-    ResourceNotGranted, ScopeNotGranted, NoAccessToResource.
+    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of `require_granted`.
     """
     if not client.authenticated:
         raise ClientInvalid
@@ -298,17 +297,20 @@ def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess
 
 
 def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
-    """Check that a token request names no other resource than the granted one, and not only scopes that were not granted.
+    """Check that a token request names no other resource than the granted one, and only scopes that the authorization request asked for.
 
-    Two spellings of an identifier are equal (RFC 3986 section 6.2).
+    Scopes that were not granted are left out, but one must remain. Two spellings of an identifier are equal
+    (RFC 3986 section 6.2).
 
-    Raises: ResourceNotGranted, ScopeNotGranted.
+    Raises: ResourceNotGranted, ScopeNotAsked, ScopeNotGranted.
     """
     if requested.resource is not None:
         granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
         canonical = uris.normalize(requested.resource)
         if granted is None or canonical is None or canonical != uris.normalize(granted):
             raise ResourceNotGranted
+    if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:
+        raise ScopeNotAsked
     if grant.names and not grant.narrow(requested.scope).names:
         raise ScopeNotGranted
 
@@ -365,7 +367,7 @@ async def refresh_tokens(
     bound needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ResourceNotGranted, ScopeNotGranted.
+    MembershipEnded; the errors of `require_within`.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)
@@ -385,13 +387,13 @@ async def refresh_tokens(
 async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | ProgramClient | None, token: str) -> None:
     """Revoke a token and end its session (RFC 7009 section 2.1).
 
-    Tokens of other clients are not revoked. Service accounts and API resources have no tokens that can be revoked.
+    Tokens of other clients are not revoked. The tokens of service accounts cannot be revoked, and API resources have none.
 
     Raises: TokenNotRevocable; ClientInvalid if nothing was revoked because a client secret was missing: the secret of
     the client in the request or, if the request names none, of the client that got the token.
     """
     if isinstance(client, ProgramClient):
-        raise TokenNotRevocable
+        raise TokenNotRevocable if client.kind is ProgramKind.SERVICE_ACCOUNT else ClientInvalid
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated
     if lacks_secret:

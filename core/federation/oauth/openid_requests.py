@@ -116,6 +116,10 @@ class ScopeNotGranted(Invalid):
     oauth_error = "invalid_scope"
 
 
+class ScopeNotAsked(ScopeNotGranted):
+    """The authorization request did not ask for one of these scopes. Leave the scope out, or send scopes of that request."""
+
+
 class SignInRequired(AuthorizationRefused):
     """The user must sign in, which prompt=none forbids."""
 

@@ -320,9 +320,10 @@ async def test_a_program_authenticates_nowhere_else(acme: Tenant, robot: Program
     assert error(await robot.ask(code="x")) == (400, "invalid_request")
     resource = await add_api_resource(pool, acme.org, f"urn:gatehouse:{acme.org}:orders")
     tokens = (await robot.token(), "unknown")
-    for program in (robot, await add_credential(pool, acme.api, resource, acme.org)):
+    refusals = {robot: (400, "unsupported_token_type"), await add_credential(pool, acme.api, resource, acme.org): (401, "invalid_client")}
+    for program, refusal in refusals.items():
         for token in tokens:
-            assert error(await send(program, "/auth/revoke", token=token)) == (400, "unsupported_token_type")
+            assert error(await send(program, "/auth/revoke", token=token)) == refusal
         request = {"response_type": "code", "redirect_uri": "https://shop.example.com/callback"}
         assert error(await send(program, "/auth/par", **request)) == (400, "unauthorized_client")
         for path in ("/auth/revoke", "/auth/par"):
