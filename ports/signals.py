@@ -52,7 +52,7 @@ class Signals(Protocol):
         ...
 
     def user_signed_up(self) -> None:
-        """Report that a user signed up, or that an API key or a directory created one: the internal event UserSignupSuccess."""
+        """Report that a user signed up, or that an API key created one: the internal event UserSignupSuccess."""
         ...
 
 
