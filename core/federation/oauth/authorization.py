@@ -297,20 +297,17 @@ def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess
 
 
 def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
-    """Check that a token request names no other resource than the granted one, and only scopes that the authorization request asked for.
+    """Check that a token request names no other resource than the granted one, and not only scopes that were not granted.
 
-    Scopes that were not granted are left out, but one must remain. Two spellings of an identifier are equal
-    (RFC 3986 section 6.2).
+    Two spellings of an identifier are equal (RFC 3986 section 6.2).
 
-    Raises: ResourceNotGranted, ScopeNotAsked, ScopeNotGranted.
+    Raises: ResourceNotGranted, ScopeNotGranted.
     """
     if requested.resource is not None:
         granted = grant.resource or (ports.tokens.userinfo_audience if grant.scope else None)
         canonical = uris.normalize(requested.resource)
         if granted is None or canonical is None or canonical != uris.normalize(granted):
             raise ResourceNotGranted
-    if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:
-        raise ScopeNotAsked
     if grant.names and not grant.narrow(requested.scope).names:
         raise ScopeNotGranted
 
@@ -352,22 +349,18 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 
 
 async def refresh_tokens(
-    ports: Ports,
-    caller: Caller,
-    client: OAuthClient | None,
-    refresh_token: str,
-    requested: RequestedAccess,
-    proof: ProofUse | None = None,
+    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, requested: RequestedAccess, proof: ProofUse | None = None
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
     `client` is None if the request names no client. `requested` must not go beyond the grant, and narrows
-    the tokens that are returned. With a `proof`, which was used up, the new access token is bound to
-    its key, and so is the new refresh token unless the client proved who it is. A refresh token that is
-    bound needs a proof of the same key.
+    the tokens that are returned. It can also name scopes that the authorization request asked for and did
+    not get (RFC 6749 section 6). With a `proof`, which was used up, the new access token is bound to its
+    key, and so is the new refresh token unless the client proved who it is. A refresh token that is bound
+    needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded; the errors of `require_within`.
+    MembershipEnded, ScopeNotAsked; the errors of `require_within`.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)
@@ -376,6 +369,8 @@ async def refresh_tokens(
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             require_within(ports, grant, requested)
+            if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:
+                raise ScopeNotAsked
     try:
         return await sessions.refresh(ports, caller, refresh_token, presenter, requested.scope)
     except RefreshTokenInvalid as refusal:

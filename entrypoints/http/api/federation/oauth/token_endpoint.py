@@ -88,7 +88,9 @@ class TokenRequest(ClientRequest):
     redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
     scope: Text | None = Field(
-        None, description="Fewer scopes than were granted. Scopes that were requested and not granted are left out; others are refused."
+        None,
+        description="Fewer scopes than were granted. Others are left out, but a refresh refuses those that the authorization request "
+        "did not ask for.",
     )
     resource: RepeatableText | None = Field(
         None, description="The granted resource, or none (RFC 8707). Another one is refused, and so are two."
