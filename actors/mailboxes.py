@@ -68,3 +68,6 @@ class Mailboxes:
 
     def figures_changed(self) -> None:
         self.metrics_refresher.post()
+
+    def user_signed_up(self) -> None:
+        self.metrics_refresher.post()

@@ -3,6 +3,8 @@
 Sources: SAML metadata sections 2.3.2, 2.4.1, 2.4.4 and 2.2.3; security X-2.
 """
 
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 from adapters.saml import xml
@@ -49,7 +51,17 @@ def read(document: bytes) -> ServiceProviderMetadata:
             for element in key.iter(_CERTIFICATE)
         ),
         name_id_formats=tuple((element.text or "").strip() for element in role.findall(_NAME_ID_FORMAT)),
+        valid_until=_valid_until(role),
     )
+
+
+def _valid_until(role: Any) -> datetime | None:
+    """Return the earliest end that the role or an element around it states, or None. A text that is not a time states none."""
+    ends = []
+    for element in (role, *role.iterancestors()):
+        with suppress(SamlMessageInvalid):
+            ends.append(xml.parse_instant(element.get("validUntil", "")))
+    return min(ends, default=None)
 
 
 def _acs_url(role: Any) -> str | None:

@@ -147,7 +147,7 @@ def _common_fields(root: Any) -> dict[str, Any]:
         raise SamlMessageInvalid
     return {
         "id": root.get("ID") or "",
-        "issue_instant": _parse_instant(root.get("IssueInstant") or ""),
+        "issue_instant": parse_instant(root.get("IssueInstant") or ""),
         "destination": root.get("Destination"),
         "issuer": _text(_only(root, _Tags.ISSUER)),
     }
@@ -216,7 +216,8 @@ def _boolean(root: Any, name: str) -> bool:
     return value
 
 
-def _parse_instant(text: str) -> datetime:
+def parse_instant(text: str) -> datetime:
+    """Return the point in time (UTC) in this text. Raises: SamlMessageInvalid."""
     match = _INSTANT.fullmatch(text)
     try:
         if match is None:

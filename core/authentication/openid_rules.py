@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts.profile_rules import DETAILS, NO_PROFILE, Profile
-from core.kernel.values import base64url, digest
+from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -109,13 +109,15 @@ class OpenIdGrant:
     """The scopes and claims that an application was granted, at the platform and at an API resource.
 
     `scope` and `claims` are empty without the scope `openid`. `resource` is the audience of its access
-    tokens, or None for the userinfo endpoint. With `api`, it is the identifier of the API resource.
+    tokens, or None for the userinfo endpoint. With `api`, it is the identifier of the API resource. `asked`
+    are all scopes of the authorization request, or None if there was no request, or an earlier release stored the grant.
     """
 
     scope: tuple[Scope, ...]
     claims: RequestedClaims = NO_CLAIMS
     resource: str | None = None
     api: ResourceGrant | None = None
+    asked: tuple[str, ...] | None = None
     is_narrowed: bool = False  # from a grant with `openid`
 
     @property
@@ -132,6 +134,11 @@ class OpenIdGrant:
     def token_scope(self) -> tuple[str, ...]:
         """The scopes in access tokens. Those for an API resource have only its own scopes."""
         return self.scope if self.api is None else self.api.scope
+
+    @property
+    def is_of_openid_or_api(self) -> bool:
+        """Whether the application got scopes of OpenID Connect, or access to an API resource. Without either, only `asked` counts."""
+        return bool(self.scope) or self.api is not None
 
     @property
     def scope_text(self) -> str:
@@ -252,6 +259,11 @@ def parse_scope(text: str | None) -> tuple[Scope, ...]:
 def split_scope(text: str | None) -> tuple[str, ...]:
     """Return the names in a scope parameter (RFC 6749 section 3.3)."""
     return tuple(name for name in (text or "").split(" ") if name)
+
+
+def asked_scopes(text: str | None) -> tuple[str, ...]:
+    """Return the names in a scope parameter once each, without those that no scope can have (RFC 6749 section 3.3)."""
+    return tuple(dict.fromkeys(name for name in split_scope(text) if is_printable(name)))
 
 
 def in_order(scopes: Iterable[Scope]) -> tuple[Scope, ...]:

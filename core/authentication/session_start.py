@@ -91,9 +91,8 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
 
 def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str] | None = None) -> TokenPair:
     """Return the first token pair of a session that is not a browser session. `scope` narrows the scopes of these tokens."""
-    session, openid = signed_in.session, None
-    if session.openid is not None:
-        openid = OpenIdSubject(session.openid.narrow(scope), signed_in.user_facts.value if signed_in.user_facts else None, signed_in.nonce)
+    session, facts = signed_in.session, signed_in.user_facts
+    openid = OpenIdSubject.narrowed(session.openid, scope, facts.value if facts else None, signed_in.nonce)
     subject = TokenSubject(
         session_id=session.id,
         user_id=session.user_id,

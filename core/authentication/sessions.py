@@ -297,7 +297,7 @@ async def refresh(
         entitlement=rotated.entitlement,
         impersonator_id=rotated.impersonator_id,
         authentication=rotated.authentication,
-        openid=None if rotated.openid is None else OpenIdSubject(rotated.openid.narrow(scope), rotated.facts),
+        openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
         key_thumbprint=None if presenter.key is None else presenter.key.thumbprint,
     )
     return issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)

@@ -13,6 +13,7 @@ from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
@@ -171,6 +172,13 @@ class OpenIdSubject:
     grant: OpenIdGrant
     facts: UserFacts | None
     nonce: str | None = None
+
+    @classmethod
+    def narrowed(
+        cls, grant: OpenIdGrant | None, scope: Collection[str] | None, facts: UserFacts | None, nonce: str | None = None
+    ) -> OpenIdSubject | None:
+        """Return the subject with only those scopes that are in `scope` too, or None for a grant of neither OpenID Connect nor an API."""
+        return cls(grant.narrow(scope), facts, nonce) if grant is not None and grant.is_of_openid_or_api else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from core.billing.subscriptions_rules import (
     NotSubscribed,
     PlanOfAnotherService,
     PlanRemoved,
+    ServiceSubscriptions,
     SubscribedPlan,
     Subscription,
     SubscriptionNotFound,
@@ -70,8 +71,8 @@ async def list_subscriptions(
 
 async def list_of_service(
     ports: Ports, caller: OrganizationCaller, slug: str, status: SubscriptionStatus | None, *, limit: int, offset: int
-) -> PageResult[ListedSubscription]:
-    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses.
+) -> ServiceSubscriptions:
+    """Return the page that `list_subscriptions` returns, of a service of the caller's organization, with addresses and the customer.
 
     Raises: ServiceNotFound.
     """
@@ -79,7 +80,9 @@ async def list_of_service(
     async with ports.storage.reading() as read:
         page = await read.subscriptions.page(service.org_id, service.id, status, limit, offset, ports.clock.now())
         emails = await read.service_users.emails(service.org_id, service.id, [subscription.user_id for subscription in page.items])
-    return PageResult([ListedSubscription(subscription, emails.get(subscription.user_id)) for subscription in page.items], page.total)
+        customer = await read.customers.of_organization(service.org_id)
+    listed = [ListedSubscription(subscription, emails.get(subscription.user_id)) for subscription in page.items]
+    return ServiceSubscriptions(listed, page.total, customer)
 
 
 async def find_of_user(ports: Ports, caller: ServiceKey, user_id: UUID) -> Subscription:

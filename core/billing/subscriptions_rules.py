@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from core.kernel.errors import Forbidden, Invalid, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from core.kernel.values import Email
@@ -107,6 +108,24 @@ class ListedSubscription:
 
     subscription: Subscription
     email: Email | None  # None if the account has left the service since the subscription was read
+
+
+@dataclass(frozen=True, slots=True)
+class BillingCustomer:
+    """The organization's customer record at the payment provider, with the ids that the provider's events have told us."""
+
+    id: str
+    user_id: UUID | None  # the user that the record names
+    payment_method_id: str | None  # the one that was attached last
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSubscriptions:
+    """A part of the subscriptions to a service, their total number, and the customer that pays for those of the provider, if any."""
+
+    items: Sequence[ListedSubscription]
+    total: int
+    customer: BillingCustomer | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +63,7 @@ def _label(name: str) -> str:
     return words[0].upper() + words[1:]
 
 
+SIGNED_UP: Final = "user.signup.success"  # the internal event UserSignupSuccess; the transaction also sends it as a message
 EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
     {
         kind.name: kind
@@ -71,7 +72,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
             # (core.authentication.events).
             *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
-            *_kinds("Authentication", Target.USER, "user.signup.success", audited=False),
+            *_kinds("Authentication", Target.USER, SIGNED_UP, audited=False),
             *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.
             *_kinds("User management", Target.INVITATION, "user.invited"),

@@ -57,7 +57,7 @@ class ScimField(Enum):
     FORMATTED = ("name.formatted", FieldType.TEXT)
     GIVEN_NAME = ("name.givenName", FieldType.TEXT)
     FAMILY_NAME = ("name.familyName", FieldType.TEXT)
-    DISPLAY_NAME = ("displayName", FieldType.EXACT)
+    DISPLAY_NAME = ("displayName", FieldType.TEXT)
     TITLE = ("title", FieldType.TEXT)
     PREFERRED_LANGUAGE = ("preferredLanguage", FieldType.TEXT)
     LOCALE = ("locale", FieldType.TEXT)

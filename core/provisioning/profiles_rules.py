@@ -28,6 +28,11 @@ class ScimProfile:
     user_name: str | None = None  # None: the email address is the userName, unless another user has it
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def full_name(self) -> str | None:
+        """The formatted name, or else the given and the family name."""
+        return self.formatted or " ".join(part for part in (self.given_name, self.family_name) if part) or None
+
 
 FURTHER_ATTRIBUTES: Final = (
     "title",
@@ -44,9 +49,8 @@ def to_account_profile(profile: ScimProfile) -> Profile:
     """Return the profile that these attributes give to an account. Its texts are not checked."""
     photos: Sequence[Mapping[str, Any]] = profile.attributes.get("photos", ())
     photo = next((photo for photo in photos if photo.get("primary")), photos[0] if photos else {})
-    full_name = " ".join(part for part in (profile.given_name, profile.family_name) if part)
     return Profile(
-        name=profile.display_name or profile.formatted or full_name or None,
+        name=profile.display_name or profile.full_name,
         picture=photo.get("value"),
         locale=profile.attributes.get("locale"),
         zoneinfo=profile.attributes.get("timezone"),

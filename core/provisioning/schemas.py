@@ -232,7 +232,7 @@ USER: Final = ScimSchema(
                 ScimAttribute("givenName", "The given name.", max_length=MAX_NAME_LENGTH),
             ),
         ),
-        ScimAttribute("displayName", "The name to display.", case_exact=True, max_length=MAX_NAME_LENGTH),
+        ScimAttribute("displayName", "The name to display.", max_length=MAX_NAME_LENGTH),
         ScimAttribute("title", "The title, such as Vice President."),
         ScimAttribute("preferredLanguage", "The preferred language, such as en-US."),
         ScimAttribute("locale", "The locale, such as en-US."),
@@ -299,7 +299,7 @@ GROUP: Final = ScimSchema(
     attributes=(
         *_COMMON,
         ScimAttribute("externalId", "The id of the group in your directory.", case_exact=True, common=True),
-        ScimAttribute("displayName", "The name of the organization.", case_exact=True, mutability=Mutability.READ_ONLY),
+        ScimAttribute("displayName", "The name of the organization.", mutability=Mutability.READ_ONLY),
         ScimAttribute(
             "members",
             "The members of the organization.",

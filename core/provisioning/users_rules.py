@@ -178,11 +178,14 @@ def to_resource(user: ScimUser) -> Resource:
 def to_response(user: ScimUser) -> Resource:
     """Return the attributes of a response, with those of the extension in an object of their own.
 
-    Where the directory sent no value, the response has that of the account's profile. Users without a
+    `name.formatted` is made of the given and the family name, unless the directory sent one. Where the
+    directory sent no value, the response has that of the account's profile. Users without a
     name that the directory did not create get the part of the address before the @ as their name.
     Directories such as Okta cannot read users without a name.
     """
     resource = to_resource(user)
+    if resource["name"]:
+        resource["name"]["formatted"] = user.profile.full_name
     profile = user.account_profile
     if not user.is_provisioned:
         name = profile.name or user.email.partition("@")[0]
@@ -232,7 +235,7 @@ def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
     resource |= {name: present[name] for name in {*skipped.refused, *sent_back} - {"active"} if name in present}
     names: tuple[str | None, Email] = user.user_name, user.email
     try:
-        names = _read_names(resource)
+        names = _read_names(resource, user)
     except Invalid as error:
         skipped.refuse("userName", error)
     return _to_change(user, resource, names, skipped)
@@ -265,11 +268,11 @@ def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Ema
         return user_name, Email.parse(primary)
     if user_name == user.user_name:
         return user_name, user.email
-    return (None, _address(user_name)) if present is None else (user_name, user.email)
+    return _names_without_emails(user_name, user) if present is None else (user_name, user.email)
 
 
-def _read_names(resource: Mapping[str, Any]) -> tuple[str | None, Email]:
-    """Return the userName, or None if it is the email address, and the address.
+def _read_names(resource: Mapping[str, Any], user: ScimUser | None = None) -> tuple[str | None, Email]:
+    """Return the userName, or None if it is the email address, and the address. `user` is the present user, if there is one.
 
     The primary email address is the address. Without one, the userName is.
 
@@ -279,8 +282,23 @@ def _read_names(resource: Mapping[str, Any]) -> tuple[str | None, Email]:
         raise AttributeValueInvalid("userName", "present")
     primary = _primary_email(resource)
     if primary is None:
-        return None, _address(resource["userName"])
+        return _names_without_emails(resource["userName"], user)
     return resource["userName"], Email.parse(primary)
+
+
+def _names_without_emails(user_name: str, user: ScimUser | None) -> tuple[str | None, Email]:
+    """Return the userName, or None if it is the email address, and the address, of a request without a primary address.
+
+    A member that the directory did not create has a primary address already, so the userName may be any string.
+
+    Raises: UserNameNotAnAddress.
+    """
+    try:
+        return None, Email.parse(user_name)
+    except EmailInvalid:
+        if user is None or user.is_provisioned:
+            raise UserNameNotAnAddress from None
+        return user_name, user.email
 
 
 def _primary_email(resource: Mapping[str, Any]) -> str | None:
@@ -293,13 +311,6 @@ def _primary_email(resource: Mapping[str, Any]) -> str | None:
     work = [email for email in emails if email.get("primary") is None and email.get("type", "work").lower() == "work"]
     value: str | None = next(iter(primary or work), {}).get("value")
     return value
-
-
-def _address(user_name: str) -> Email:
-    try:
-        return Email.parse(user_name)
-    except EmailInvalid:
-        raise UserNameNotAnAddress from None
 
 
 def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | None, Email], skipped: SkippedParts) -> ScimUserChange:

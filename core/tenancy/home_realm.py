@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from core.kernel.principals import Capability
 from core.tenancy import events, organizations
-from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmMatch, HomeRealmRoute
+from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmRoute
 
 if TYPE_CHECKING:
     from core.kernel.principals import OrganizationCaller
     from core.kernel.providers import Provider
-    from core.kernel.values import Domain, Email
+    from core.kernel.values import Domain
     from ports import Ports
 
 
@@ -38,13 +38,3 @@ async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[
             await tx.home_realm.replace(organization.id, new)
             tx.record(events.hrd_updated(organization.id, old, new))
         return await tx.home_realm.routes(organization.id)
-
-
-async def find_match(ports: Ports, email: Email) -> HomeRealmMatch | None:
-    """Return the organization and the identity provider for this address, or None if no route applies.
-
-    The result depends only on the domain, so it does not reveal whether an account exists
-    (security B-4).
-    """
-    async with ports.storage.reading() as read:
-        return await read.home_realm.match(email.domain)

@@ -10,7 +10,15 @@ from core.billing.checkout_rules import Checkout, CheckoutMatch, Customer
 from core.billing.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.provider_objects import CheckoutMetadata
 from core.billing.reconciliation_rules import OpenCheckouts
-from core.billing.subscriptions_rules import Entitlement, OwnSubscription, Purchase, SubscribedPlan, Subscription, SubscriptionStatus
+from core.billing.subscriptions_rules import (
+    BillingCustomer,
+    Entitlement,
+    OwnSubscription,
+    Purchase,
+    SubscribedPlan,
+    Subscription,
+    SubscriptionStatus,
+)
 from core.kernel.deferred import Deferred
 from core.kernel.values import Keep, PageResult
 
@@ -95,7 +103,15 @@ class Billing(Protocol):
         ...
 
 
-class Customers(Protocol):
+class CustomersRead(Protocol):
+    """Read access to the customer records that the payment provider has for organizations."""
+
+    async def of_organization(self, org_id: UUID) -> BillingCustomer | None:
+        """Return the organization's customer, with its current payment method, or None if the provider has none."""
+        ...
+
+
+class Customers(CustomersRead, Protocol):
     """The customer records that the payment provider has for organizations, and their payment methods."""
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
@@ -328,6 +344,8 @@ class Subscriptions(SubscriptionsRead, Protocol):
 class BillingReading(Protocol):
     """Read access to the repositories of billing."""
 
+    @property
+    def customers(self) -> CustomersRead: ...
     @property
     def subscriptions(self) -> SubscriptionsRead: ...
 

@@ -28,11 +28,13 @@ from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.accounts import events
 from core.accounts.email_queue_rules import EmailKind, new_email
+from core.applications import api_keys, service_users
 from core.authentication.tokens import signing_keys
 from core.billing.provider_facts import SubscriptionFacts
 from core.kernel.deferred import Deferred
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.principals import SYSTEM, Permission, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from entrypoints import wiring
@@ -43,6 +45,7 @@ from tests.actors.helpers import wait_until_idle
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
 from tests.support.builders import add_account, add_organization, make_vault, run_sql, with_loopback_sender
+from tests.support.services import add_api_key, add_service
 from tests.support.siem import configure, make_sink
 from tests.support.waiting import PATIENCE, eventually
 from tests.support.webhooks import add_webhook, happen
@@ -291,6 +294,28 @@ class RecordingSignals(NoSignals):
 
     def figures_changed(self) -> None:
         self.sent.append("figures_changed")
+
+    def user_signed_up(self) -> None:
+        self.sent.append("user_signed_up")
+
+
+async def test_a_user_that_an_api_key_creates_is_a_message_to_an_actor(ports: Ports, pool: Pool) -> None:
+    """The internal event UserSignupSuccess. A user who exists already, and a rollback, send nothing."""
+    signals, mailboxes = RecordingSignals(), Mailboxes()
+    ports = replace(ports, storage=Postgres(pool, make_vault(), ports.clock, signals=signals))
+    service = await add_service(pool, await add_organization(pool, "acme"))
+    text = await add_api_key(pool, service)
+    key = await api_keys.authenticate(ports, text, Permission.WRITE_USERS, address=None, agent=None)
+    for _ in range(2):
+        await service_users.find_or_create(ports, key, Email("new@example.com"))
+    assert signals.sent.count("user_signed_up") == 1
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statement before the error matters)
+        async with ports.storage.transaction(by=SYSTEM) as tx:
+            tx.record(events.signed_up(new_id()))
+            raise ZeroDivisionError
+    assert signals.sent.count("user_signed_up") == 1
+    mailboxes.user_signed_up()
+    assert await mailboxes.metrics_refresher.wait(PATIENCE)
 
 
 async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool: Pool) -> None:

@@ -6,6 +6,7 @@ longer than 400 lines, because each route has one row.
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -71,6 +72,39 @@ def test_every_operation_has_a_summary_an_area_and_a_text_for_each_response() ->
             findings.append(f"{method} {path}: {operation['summary']!r} {operation['tags']}")
         findings += [f"{method} {path} {status}" for status, answer in operation["responses"].items() if not answer["description"].strip()]
     assert findings == []
+
+
+def test_every_operation_parameter_and_field_has_a_description() -> None:
+    findings = []
+    for method, path, operation in operations():
+        if not operation.get("description", "").strip():
+            findings.append(f"{method} {path}")
+        for parameter in operation["parameters"]:
+            if not parameter.get("description", "").strip():
+                findings.append(f"{method} {path} {parameter['name']}")
+    assert findings + [path for path in fields_of(description()) if not path.endswith(".description")] == []
+
+
+def fields_of(node: Any, path: str = "") -> Iterator[str]:
+    """Return the path of each field of each schema, with `.description` if it has one."""
+    if isinstance(node, dict) and isinstance(node.get("properties"), dict):
+        for name, field in node["properties"].items():
+            yield f"{path}.{name}" + (".description" if field.get("description", "").strip() else "")
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, child in children:
+        yield from fields_of(child, f"{path}.{name}")
+
+
+def test_numbers_that_are_clamped_have_no_bounds() -> None:
+    """A number beyond a bound is answered, so a client must not take it for an error."""
+    clamped = 0
+    for method, path, operation in operations():
+        for parameter in operation["parameters"]:
+            if parameter["name"] in ("page", "limit", "offset", "startIndex", "count") and parameter["in"] == "query":
+                clamped += 1
+                assert "counts as" in parameter["description"], (method, path, parameter)
+            assert not {"minimum", "maximum"} & parameter["schema"].keys(), (method, path, parameter)
+    assert clamped > 50
 
 
 def test_each_model_stands_once_under_components() -> None:
@@ -393,7 +427,9 @@ def test_every_operation_describes_the_errors_that_it_can_give() -> None:
     own = errors_of_use_cases()
     findings = []
     for method, path, operation in operations():
-        expected = {"500"} | own.pop(f"{method} {path}", set())
+        expected = {"431", "500"} | own.pop(f"{method} {path}", set())
+        if path.startswith(("/app/platform/", "/api/platform/")):
+            expected.add("403")
         if "requestBody" in operation:
             expected |= BODY_ERRORS
         # Pages redirect to the sign-in page instead, and clients of OAuth have errors of their own.
@@ -410,8 +446,7 @@ def test_413_and_415_are_described_exactly_where_they_can_occur() -> None:
     for method, path, operation in operations():
         can_have_body = method in ("POST", "PUT", "PATCH") or "requestBody" in operation
         assert ("413" in operation["responses"]) == can_have_body, (method, path)
-        reads_body = "requestBody" in operation or path == "/webhooks/billing"  # that handler reads bytes, which are signed
-        assert ("415" in operation["responses"]) == reads_body, (method, path)
+        assert ("415" in operation["responses"]) == ("requestBody" in operation), (method, path)
 
 
 # Requests that also work without a body.
@@ -422,7 +457,6 @@ OPTIONAL_BODIES: Final = {
     "PATCH /api/service/users/{user_id}",
     "PATCH /api/user",
     "POST /api/auth/reauthenticate",
-    "PUT /scim/v2/Groups/{group_id}",
 }
 
 

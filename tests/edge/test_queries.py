@@ -120,12 +120,20 @@ def test_absent_parameters_have_defaults() -> None:
     assert PageQuery.model_validate({"page": "3", "limit": "20"}).page_request() == Page(3, 20)
 
 
-def test_the_description_has_the_limits() -> None:
+def test_the_description_says_that_numbers_are_clamped() -> None:
     properties = Sample.model_json_schema()["properties"]
-    assert {name: {key: schema[key] for key in schema if key not in ("title", "description")} for name, schema in properties.items()} == {
-        "page": {"type": "integer", "minimum": 1, "default": 1},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 50},
-        "offset": {"type": "integer", "minimum": 0, "default": 0},
+    assert {name: {key: schema[key] for key in schema if key != "title"} for name, schema in properties.items()} == {
+        "page": {
+            "type": "integer",
+            "default": 1,
+            "description": "The number of the page, starting at 1. A number below 1 counts as 1.",
+        },
+        "limit": {
+            "type": "integer",
+            "default": 50,
+            "description": "The number of items per page. A number below 1 counts as 1, and one above 100 as 100.",
+        },
+        "offset": {"type": "integer", "default": 0, "description": "The number of items to skip. A number below 0 counts as 0."},
     }
 
 

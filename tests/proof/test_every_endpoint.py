@@ -297,7 +297,10 @@ def endpoints() -> Iterator[Endpoint]:
 
 
 ENDPOINTS: Final = list(endpoints())
-WITH_BODY: Final = [(endpoint, endpoint.body_schema) for endpoint in ENDPOINTS if endpoint.body_schema is not None]
+# The signature of the payment provider is checked before the body. tests/billing/api/provider_events sends signed bodies.
+WITH_BODY: Final = [
+    (endpoint, endpoint.body_schema) for endpoint in ENDPOINTS if endpoint.body_schema is not None and endpoint.auth != "billing_signature"
+]
 
 
 def valid_body(schema: dict[str, Any]) -> dict[str, Any]:

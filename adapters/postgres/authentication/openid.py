@@ -12,12 +12,15 @@ from core.authentication.sessions_rules import NO_ENTITLEMENT
 from core.kernel.principals import Role
 from core.kernel.values import Email
 
-GRANT_WIDTH: Final = 7  # of the columns that `to_grant` reads
+GRANT_WIDTH: Final = 8  # of the columns that `to_grant` reads
 
 
 def stored_grant(alias: LiteralString) -> LiteralString:
     """Return the stored columns of a grant. Sessions and authorization codes have them."""
-    return f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope"
+    return (
+        f"{alias}.scope, {alias}.id_token_claims, {alias}.userinfo_claims, {alias}.resource, {alias}.api_resource_id, {alias}.api_scope, "
+        f"{alias}.asked_scope"
+    )
 
 
 def grant_columns(alias: LiteralString) -> LiteralString:
@@ -65,6 +68,7 @@ def grant_parameters(grant: OpenIdGrant | None) -> dict[str, object]:
         "resource": grant.resource,
         "api_resource_id": None if grant.api is None else grant.api.id,
         "api_scope": None if grant.api is None else list(grant.api.scope),
+        "asked_scope": None if grant.asked is None else list(grant.asked),
     }
 
 
@@ -74,14 +78,15 @@ def to_scope(names: list[str] | None) -> tuple[Scope, ...]:
 
 
 def to_grant(row: Row) -> OpenIdGrant | None:
-    """Return the grant in the columns of `grant_columns`, or None if the application asked neither for OpenID Connect nor for an API."""
-    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, facts = row[:GRANT_WIDTH]
-    if scope is None and api_id is None:
+    """Return the grant in the columns of `grant_columns`, or None if the application sent no authorization request."""
+    scope, id_token_claims, userinfo_claims, resource, api_id, api_scope, asked, facts = row[:GRANT_WIDTH]
+    if scope is None and api_id is None and asked is None:
         return None
     api = None
     if api_id is not None:
         api = ResourceGrant(api_id, tuple(api_scope), None) if facts is None else ResourceGrant(api_id, tuple(facts[1:]), int(facts[0]))
-    return OpenIdGrant(to_scope(scope), RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ())), resource, api)
+    claims = RequestedClaims(tuple(id_token_claims or ()), tuple(userinfo_claims or ()))
+    return OpenIdGrant(to_scope(scope), claims, resource, api, None if asked is None else tuple(asked))
 
 
 # The facts about a user at a service, in the order of `to_user_facts`: of the user `u`, the

@@ -175,12 +175,12 @@ BEGIN: Final = """
     insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
                           created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash, authenticated_at,
                           second_factor, fresh, browser_session_id, key_thumbprint, scope, id_token_claims, userinfo_claims,
-                          resource, api_resource_id, api_scope)
+                          resource, api_resource_id, api_scope, asked_scope)
     values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
             %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
             %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(is_fresh)s, %(browser_session_id)s,
             %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s,
-            %(api_resource_id)s, %(api_scope)s::text[])"""
+            %(api_resource_id)s, %(api_scope)s::text[], %(asked_scope)s::text[])"""
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # The hash of the cookie is the only key. No impersonation has a browser session.

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.locks import CUSTOMERS
 from adapters.postgres.engine.statements import Repository
 from core.billing.checkout_rules import Customer
+from core.billing.subscriptions_rules import BillingCustomer
 
 # Events about customers usually contain the organization, because we send it when we create the
 # customer. If it is missing, any organization matches.
@@ -15,6 +16,16 @@ BY_CUSTOMER: Final = "customer_id = %(customer_id)s and org_id = coalesce(%(org_
 
 class Customers(Repository):
     """Implements `ports.storage.billing.Customers`."""
+
+    async def of_organization(self, org_id: UUID) -> BillingCustomer | None:
+        return await self._one(
+            lambda row: BillingCustomer(*row),
+            """
+            select c.customer_id, c.user_id, m.payment_method_id
+            from billing_customers c left join billing_default_payment_methods m on m.org_id = c.org_id
+            where c.org_id = %(org_id)s and c.customer_id is not null""",
+            org_id=org_id,
+        )
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
         customer = await self._one(

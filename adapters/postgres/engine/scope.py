@@ -89,3 +89,6 @@ class PendingSignals:
 
     def figures_changed(self) -> None:
         self._pending.append(self._signals.figures_changed)
+
+    def user_signed_up(self) -> None:
+        self._pending.append(self._signals.user_signed_up)

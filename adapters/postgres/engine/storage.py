@@ -28,7 +28,7 @@ from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
 from core.authentication.tokens.dpop_rules import ProofUse
 from core.kernel.errors import StorageDown
-from core.kernel.event_catalog import Event
+from core.kernel.event_catalog import SIGNED_UP, Event
 from core.kernel.principals import Caller, Person
 from ports.crypto import Vault
 from ports.observe import Clock
@@ -106,6 +106,8 @@ class Transaction(Repositories):
             self._pending.deliveries_due()
         if queued is not None and queued.siem_entries:
             self._pending.siem_entries_due()
+        if any(event.kind.name == SIGNED_UP for event in self._events):
+            self._pending.user_signed_up()
         self._pending.send()
 
 

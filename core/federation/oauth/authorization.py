@@ -19,7 +19,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules, sessions
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT
+from core.authentication.openid_rules import NO_GRANT, asked_scopes
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import (
@@ -29,6 +29,7 @@ from core.authentication.sessions_rules import (
     Presenter,
     RefreshTokenInvalid,
     RefreshTokenNotYours,
+    TokenNotRevocable,
 )
 from core.authentication.tokens import dpop
 from core.federation.oauth import consents
@@ -45,7 +46,7 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotGranted
+from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
 from core.kernel import principals, uris
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
@@ -53,6 +54,7 @@ from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Perso
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
 from core.programs.api_resources_rules import NoAccessToResource
+from core.programs.credentials_rules import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -174,7 +176,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
         code_challenge=authorization.request.code_challenge,
         created_at=now,
         expires_at=now + CODE_TTL,
-        openid=grant,
+        openid=replace(grant or NO_GRANT, asked=asked_scopes(authorization.request.scope)),
         nonce=None if grant is None else authorization.request.nonce,
         key_thumbprint=authorization.request.dpop_jkt,
     )
@@ -217,8 +219,7 @@ async def exchange_code(
     With a `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
 
-    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive,
-    ResourceNotGranted, ScopeNotGranted, NoAccessToResource.
+    Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of `require_granted`.
     """
     if not client.authenticated:
         raise ClientInvalid
@@ -349,22 +350,18 @@ def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...
 
 
 async def refresh_tokens(
-    ports: Ports,
-    caller: Caller,
-    client: OAuthClient | None,
-    refresh_token: str,
-    requested: RequestedAccess,
-    proof: ProofUse | None = None,
+    ports: Ports, caller: Caller, client: OAuthClient | None, refresh_token: str, requested: RequestedAccess, proof: ProofUse | None = None
 ) -> TokenPair:
     """Rotate a refresh token, as `sessions.refresh` does.
 
     `client` is None if the request names no client. `requested` must not go beyond the grant, and narrows
-    the tokens that are returned. With a `proof`, which was used up, the new access token is bound to
-    its key, and so is the new refresh token unless the client proved who it is. A refresh token that is
-    bound needs a proof of the same key.
+    the tokens that are returned. It can also name scopes that the authorization request asked for and did
+    not get (RFC 6749 section 6). With a `proof`, which was used up, the new access token is bound to its
+    key, and so is the new refresh token unless the client proved who it is. A refresh token that is bound
+    needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ResourceNotGranted, ScopeNotGranted.
+    MembershipEnded, ScopeNotAsked; the errors of `require_within`.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)
@@ -373,6 +370,8 @@ async def refresh_tokens(
             grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             require_within(ports, grant, requested)
+            if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:
+                raise ScopeNotAsked
     try:
         return await sessions.refresh(ports, caller, refresh_token, presenter, requested.scope)
     except RefreshTokenInvalid as refusal:
@@ -381,14 +380,16 @@ async def refresh_tokens(
         raise GrantInvalid(refusal.message) from None
 
 
-async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | None, token: str) -> None:
+async def revoke_token(ports: Ports, caller: Caller, client: OAuthClient | ProgramClient | None, token: str) -> None:
     """Revoke a token and end its session (RFC 7009 section 2.1).
 
-    Tokens of other clients are not revoked.
+    Tokens of other clients are not revoked. The tokens of service accounts cannot be revoked, and API resources have none.
 
     Raises: TokenNotRevocable; ClientInvalid if nothing was revoked because a client secret was missing: the secret of
     the client in the request or, if the request names none, of the client that got the token.
     """
+    if isinstance(client, ProgramClient):
+        raise TokenNotRevocable if client.kind is ProgramKind.SERVICE_ACCOUNT else ClientInvalid
     revoked = await sessions.revoke(ports, caller, token, _presenter(client))
     lacks_secret = revoked is False if client is None else not revoked and not client.authenticated
     if lacks_secret:

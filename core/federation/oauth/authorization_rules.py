@@ -185,7 +185,7 @@ class AuthorizationCode:
 class RequestedAccess:
     """The part of a grant that a token request asks for: its resource (RFC 8707 section 2.2), and fewer scopes (RFC 6749 section 6).
 
-    None stands for all that was granted. Scopes that were not granted are left out.
+    None stands for all that was granted. Scopes that were not granted are left out, or refused in a refresh.
     """
 
     resource: str | None = None

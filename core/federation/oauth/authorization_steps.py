@@ -15,6 +15,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from core.applications.access_rules import AccessPolicy
 from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import openid_requests
 from core.federation.oauth.authorization_rules import AuthorizationRequest, check_request
@@ -49,6 +50,7 @@ class Step(Enum):
     """The next page or redirect in the browser."""
 
     SIGN_IN = "sign in"
+    SIGN_UP = "sign up"
     SELECT_ACCOUNT = "select account"
     CONSENT = "consent"
     CODE = "code"
@@ -108,6 +110,8 @@ async def find_next_step(
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied.
     """
     is_silent = Prompt.NONE in openid.prompt
+    if Prompt.CREATE in openid.prompt and _needs_sign_up(ports, visitor, authorization):
+        return NextStep(Step.SIGN_UP)
     if visitor is None or await _needs_sign_in(ports, visitor, authorization, openid):
         if is_silent:
             raise SignInRequired
@@ -130,6 +134,18 @@ async def find_next_step(
     if Prompt.SELECT_ACCOUNT in openid.prompt and not selected and not await _is_fresh(ports, visitor, authorization.request):
         return NextStep(Step.SELECT_ACCOUNT, grant)
     return NextStep(Step.CODE, grant)
+
+
+def _needs_sign_up(ports: Ports, visitor: Visitor | None, authorization: Authorization) -> bool:
+    """Return whether a request with prompt=create has not yet led to a new session.
+
+    A user who has an account already can sign in on the sign-up page instead. Only applications that
+    admit anyone have a sign-up.
+    """
+    if authorization.service is not None and authorization.service.access.policy is not AccessPolicy.ANYONE:
+        return False
+    stamp = _stamp_of_any_age(ports, authorization.request)  # the link in the email works for longer than a stamp
+    return visitor is None or stamp is None or visitor.session_id == stamp.session_id
 
 
 async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> bool:
@@ -245,9 +261,12 @@ async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
 
 def _read_stamp(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:
     """Return the stamp of the request, or None if there is none, or if it is too old or belongs to another request."""
-    now = ports.clock.now()
-    stamp = None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request), now)
+    stamp, now = _stamp_of_any_age(ports, request), ports.clock.now()
     return None if stamp is None or now - stamp.at > STAMP_TTL else stamp
+
+
+def _stamp_of_any_age(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:
+    return None if request.asked is None else ports.tokens.read_stamp(request.asked, _identity(request), ports.clock.now())
 
 
 def _identity(request: AuthorizationRequest) -> bytes:

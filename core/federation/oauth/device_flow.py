@@ -9,6 +9,7 @@ Until then the device polls for tokens with the device code (security V-1, V-2, 
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, attempt_limits_rules, devices
@@ -19,7 +20,7 @@ from core.applications.services_rules import ServiceNotFound
 from core.authentication import login_rules
 from core.authentication.login_failures import LoginFailure
 from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, Scope, parse_scope
+from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.sessions_rules import Grant
@@ -101,7 +102,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
                 agent=caller.agent,
                 created_at=now,
                 expires_at=now + CODE_TTL,
-                openid=grant,
+                openid=replace(grant or NO_GRANT, asked=asked_scopes(request.scope)),
             )
             if await tx.device_codes.add(code):
                 return DeviceAuthorization(device_code, format_user_code(user_code), service.device_activation_uri)
@@ -145,7 +146,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ResourceNotGranted, ScopeNotGranted, NoAccessToResource, ProofMissing.
+    OrganizationNotActive, ProofMissing; the errors of `require_granted`.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)

@@ -71,7 +71,7 @@ class RegistrationRefused(AuthorizationRefused):
 
 
 class PromptInvalid(AuthorizationRefused):
-    """The prompt must be none, or some of login, consent and select_account."""
+    """The prompt must be none, or some of login, consent, select_account and create."""
 
 
 class MaxAgeInvalid(AuthorizationRefused):
@@ -116,6 +116,10 @@ class ScopeNotGranted(Invalid):
     oauth_error = "invalid_scope"
 
 
+class ScopeNotAsked(ScopeNotGranted):
+    """The authorization request did not ask for one of these scopes. Leave the scope out, or send scopes of that request."""
+
+
 class SignInRequired(AuthorizationRefused):
     """The user must sign in, which prompt=none forbids."""
 
@@ -141,12 +145,13 @@ class AccessDenied(AuthorizationRefused):
 
 
 class Prompt(StrEnum):
-    """The pages that the user must see, or `none` (OpenID Connect Core section 3.1.2.1)."""
+    """The pages that the user must see, or `none` (OpenID Connect Core section 3.1.2.1, Initiating User Registration 1.0)."""
 
     NONE = "none"
     LOGIN = "login"
     CONSENT = "consent"
     SELECT_ACCOUNT = "select_account"
+    CREATE = "create"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +256,7 @@ def _read_request_object(text: str) -> dict[str, str]:
 
 
 def _parse_prompt(text: str | None) -> frozenset[Prompt]:
-    """Return the prompts. Unknown ones, such as `create`, are refused. Raises: PromptInvalid."""
+    """Return the prompts. Unknown ones are refused. Raises: PromptInvalid."""
     try:
         prompt = frozenset(Prompt(name) for name in (text or "").split(" ") if name)
     except ValueError:

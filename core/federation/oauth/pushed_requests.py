@@ -23,6 +23,7 @@ from core.federation.oauth.pushed_requests_rules import (
     PRESENTED_WITHIN,
     PushedRedirectUriMissing,
     PushedRequest,
+    PushRefused,
     RequestUriInvalid,
     RequestUriPushed,
     StoredRequest,
@@ -30,6 +31,7 @@ from core.federation.oauth.pushed_requests_rules import (
 )
 from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
+from core.programs.credentials_rules import ProgramClient
 
 if TYPE_CHECKING:
     from core.authentication.tokens.dpop_rules import ProofUse
@@ -38,15 +40,19 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def push(ports: Ports, client: OAuthClient | None, request: AuthorizationRequest, proof: ProofUse | None, base_url: str) -> str:
+async def push(
+    ports: Ports, client: OAuthClient | ProgramClient | None, request: AuthorizationRequest, proof: ProofUse | None, base_url: str
+) -> str:
     """Store the authorization request of a client, and return its request_uri.
 
     The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
     proof can redeem the code (RFC 9449 section 10.1).
 
-    Raises: ClientInvalid, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names
+    Raises: ClientInvalid, PushRefused, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names
     another key than the proof; the errors of `authorization.validate` and `authorization_steps.parse`.
     """
+    if isinstance(client, ProgramClient):
+        raise PushRefused
     if client is None or not client.authenticated:
         raise ClientInvalid
     if request.request_uri is not None:

@@ -36,6 +36,12 @@ class PushedRedirectUriMissing(Invalid):
     """Send redirect_uri. A pushed request needs it, even if the application has only one (FAPI 2.0 section 5.3.2.2)."""
 
 
+class PushRefused(Invalid):
+    """Service accounts and API resources sign no users in. Push the request with the credentials of an application."""
+
+    oauth_error = "unauthorized_client"
+
+
 class PushedRequestRequired(AuthorizationRefused):
     """This application must push its authorization requests, and send the browser with the request_uri (RFC 9126)."""
 

@@ -22,6 +22,7 @@ from core.federation.saml.metadata_rules import (
     check_certificate,
     check_duplicates,
     check_logout_certificate,
+    check_validity,
     choose_name_id_format,
 )
 
@@ -47,7 +48,7 @@ async def read_metadata(ports: Ports, caller: OrganizationCaller, slug: str, tex
         raise MetadataInvalid
     # Copied documents can begin with spaces or a byte order mark, which XML does not allow before its declaration.
     metadata = await ports.saml.service_provider_metadata(text.lstrip("\ufeff \t\r\n").encode("utf-8", "replace"))
-    problems: list[SamlProblem] = []
+    problems = [*check_validity(metadata, ports.clock.now())]
     configuration = SamlConfiguration(
         enabled=True,
         entity_id=metadata.entity_id,

@@ -43,6 +43,7 @@ class ServiceProviderMetadata:
     has_other_slo: bool  # whether it has single logout with a binding that we do not send
     certificates: tuple[str, ...]  # PEM, not checked; for signatures
     name_id_formats: tuple[str, ...]
+    valid_until: datetime | None = None  # UTC; the earliest end that the document states
 
 
 class SamlProblemCode(StrEnum):
@@ -63,6 +64,7 @@ class SamlProblemCode(StrEnum):
     SLO_CERTIFICATES_SEVERAL = "slo_certificates_several"
     SLO_CERTIFICATE_EXPIRED = "slo_certificate_expired"
     SLO_CERTIFICATE_EXPIRES_SOON = "slo_certificate_expires_soon"
+    METADATA_EXPIRED = "metadata_expired"
     NAME_ID_FORMAT_UNSUPPORTED = "name_id_format_unsupported"
     CERTIFICATE_MISSING = "certificate_missing"
     CERTIFICATE_EXPIRED = "certificate_expired"
@@ -81,6 +83,13 @@ class SamlProblem:
 def choose_name_id_format(metadata: ServiceProviderMetadata) -> NameIdFormat | None:
     """Return the first format of the metadata that we support, or None."""
     return next((NameIdFormat(text) for text in metadata.name_id_formats if text in set(NameIdFormat)), None)
+
+
+def check_validity(metadata: ServiceProviderMetadata, now: datetime) -> Iterator[SamlProblem]:
+    """Return the problem that the application states an end of its metadata which has passed (SAML metadata section 2.3.2)."""
+    if metadata.valid_until is not None and metadata.valid_until <= now:
+        message = f"This metadata was valid until {format_utc(metadata.valid_until)}. Ask the application for its present metadata."
+        yield SamlProblem(SamlProblemCode.METADATA_EXPIRED, False, message)
 
 
 def check_addresses(configuration: SamlConfiguration) -> Iterator[SamlProblem]:

@@ -26,6 +26,7 @@ from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_p
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import authorization_steps, device_flow_rules, pushed_requests
+from core.federation.oauth.authorization_rules import AuthorizationRequest
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream.social_rules import (
     MAX_STATE_LENGTH,
@@ -47,10 +48,10 @@ from core.federation.upstream.social_rules import (
 )
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
-from core.kernel.principals import OrganizationStatus, require_sign_in
+from core.kernel.principals import OrganizationNotFound, OrganizationStatus, require_sign_in
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import base64url, digest, new_secret
+from core.kernel.values import base64url, digest, is_printable, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -99,7 +100,8 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
 async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn) -> str:
     """Return the URL of the provider that starts a sign-in there.
 
-    `device_cookie` is the secret in the browser's device cookie.
+    `device_cookie` is the secret in the browser's device cookie. A request with `org` alone comes from the
+    lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
     errors of `oauth.validate` and `authorization_rules.check_request`.
@@ -110,11 +112,24 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
         async with ports.storage.reading() as read:
             client = await oauth.find_service(read, sign_in.request)
         service, after = None if client is None else client[0], device_flow_rules.verification_url(sign_in.user_code)
+    elif after is None and sign_in.request.org is not None and sign_in.request == AuthorizationRequest(org=sign_in.request.org):
+        await _require_active(ports, sign_in.request.org)
+        after = ACCOUNT_PATH
     elif after is None:
         authorization = await oauth.validate(ports, sign_in.request)
         oauth_rules.check_request(authorization)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
+
+
+async def _require_active(ports: Ports, org_slug: str) -> None:
+    """Check that the organization is active. Raises: OrganizationNotFound, OrganizationNotActive."""
+    if not is_printable(org_slug):
+        raise OrganizationNotFound
+    async with ports.storage.reading() as read:
+        status = await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
 
 
 async def begin_with_ticket(

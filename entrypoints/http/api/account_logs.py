@@ -199,7 +199,10 @@ class PrivacyEventListResponse(ResponseModel):
 @validate_querystring(PageQuery)
 @returns(PrivacyEventListResponse)
 async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
-    """List the exports and the anonymization of a user's data."""
+    """List the exports and the anonymization of a user's data.
+
+    The newest entry comes first. Each has the user who asked for it.
+    """
     page = query_args.page_request()
     entries = await privacy.list_privacy_log(ports(), path_id(user_id), page)
     return PrivacyEventListResponse(

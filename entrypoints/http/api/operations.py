@@ -126,7 +126,7 @@ async def interactive_docs() -> Response:
 
 @routes.get("/assets/<name>")
 @operations
-@describes({200: "The file.", 404: "The file does not exist."}, content_type="*/*")
+@describes({200: "The file."}, content_type="*/*")
 async def assets(name: str) -> Response:
     """Return a static file of the pages.
 

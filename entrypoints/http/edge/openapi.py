@@ -22,7 +22,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
 from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, scim_body, share_models
+from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, json_body, share_models
 from entrypoints.http.edge.openapi_security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
 from entrypoints.version import VERSION
@@ -174,6 +174,7 @@ ERRORS = {
     409: "The request conflicts with something that already exists.",
     413: "The body is too large.",
     415: "The content type of the body is not supported.",
+    431: "The headers are too large. The connection is closed.",
     429: "Too many requests. `Retry-After` is the number of seconds to wait.",
     500: "The server failed. A change that was requested may or may not have been made.",
     501: "This is not supported.",
@@ -271,10 +272,18 @@ class Provider(OpenAPIProvider):
         _complete_body(operation, docs)
         if docs.security or access.security is not None:
             operation["security"] = list(docs.security) or alternatives_of(access, method)
+        if not operation.get("description") and docs.api:
+            operation["description"] = _as_in_api(docs.api)
         if access.is_of_api and (text := SIGN_IN_AGES.get(access.sign_in_age(method.upper()))):
             operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
         errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
+
+
+def _as_in_api(operations: Sequence[str]) -> str:
+    """Return the description of a page that has no other one."""
+    named = " and ".join(f"`{operation.replace('<', '{').replace('>', '}')}`" for operation in operations)
+    return f"A page for browsers. Programs use {named}."
 
 
 def _sign_in_age(age: SignInAge) -> str:
@@ -318,7 +327,7 @@ def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
     if docs.form:
         operation["requestBody"] = _form(docs.form)
     if docs.request_schema is not None:
-        operation["requestBody"] = scim_body(docs.request_schema)
+        operation["requestBody"] = json_body(docs.request_schema, *([SCIM_JSON] if docs.content_type == SCIM_JSON else []))
     if docs.form_or_json is not None:
         operation["requestBody"] = form_or_json_body(docs.form_or_json)
     if "requestBody" in operation:
@@ -339,13 +348,15 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
 
 
 def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:
-    statuses = {500, *docs.errors}
+    statuses = {431, 500, *docs.errors}
     if has_body:
         statuses |= {400, 413, 415}
     elif method in ("post", "put", "patch"):
         statuses.add(413)  # the middleware limits every body, even if the route reads none
     if access.security is not None and not docs.is_page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
+    if access.is_of_platform:
+        statuses.add(403)
     if access.security == "scim_token" or (access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
         statuses.add(429)
     if rule.arguments:

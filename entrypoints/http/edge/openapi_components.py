@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR, SCIM_JSON
+from entrypoints.http.edge.error_body import ERROR_CODES, SCIM_ERROR
 
 _ERROR_CODE = {"type": "string", "description": "The stable code for programs.", "enum": sorted(ERROR_CODES), "examples": ["BAD_REQUEST"]}
 _MESSAGE = {"type": "string", "description": "The message for people: the problem, and how to fix it."}
@@ -70,6 +70,10 @@ def share_models(document: dict[str, Any]) -> None:
             for content in contents:
                 for media_type in content.get("content", {}).values():
                     media_type["schema"] = _shared(media_type["schema"], collected)
+    for schema in collected.values():
+        for field in schema.get("properties", {}).values():
+            if "$ref" in field and "description" not in field:  # pydantic leaves out a text that the model has too
+                field["description"] = collected[field["$ref"].rpartition("/")[2]]["description"]
     document["components"]["schemas"] = dict(sorted(collected.items()))
 
 
@@ -107,9 +111,9 @@ def _add(collected: dict[str, Any], name: str, schema: dict[str, Any]) -> None:
         raise ValueError(f"two different models are named {name}")
 
 
-def scim_body(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a body with this schema, which SCIM clients also send as plain JSON."""
-    return {"content": {SCIM_JSON: {"schema": dict(schema)}, "application/json": {"schema": dict(schema)}}}
+def json_body(schema: Mapping[str, Any], *other_types: str) -> dict[str, Any]:
+    """Return the description of a JSON body with this schema, which can also have the other content types."""
+    return {"content": {content_type: {"schema": dict(schema)} for content_type in (*other_types, "application/json")}}
 
 
 def form_or_json_body(model: type[BaseModel]) -> dict[str, Any]:

@@ -126,28 +126,23 @@ def _clamped(least: int, most: int) -> BeforeValidator:
     return BeforeValidator(lambda value: clamped(value, least, most))
 
 
-def _described(text: str, least: int, default: int, most: int | None = None) -> WithJsonSchema:
-    limits = {} if most is None else {"maximum": most}
-    return WithJsonSchema({"type": "integer", "minimum": least, "default": default, "description": text, **limits})
+def _described(text: str, least: int, default: int | None, most: int | None = None) -> WithJsonSchema:
+    """Return the schema. It has no bounds: a number beyond one is answered as if it were the bound."""
+    bounds = f"A number below {least} counts as {least}" + ("." if most is None else f", and one above {most} as {most}.")
+    schema = {"type": "integer"} if default is None else {"type": "integer", "default": default}
+    return WithJsonSchema({**schema, "description": f"{text} {bounds}"})
 
 
 PageNumber = Annotated[int, _clamped(1, LARGEST), _described("The number of the page, starting at 1.", 1, 1)]
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 50, MAX_LIMIT)]
 SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described("The number of items to skip.", 0, 0)]
-RecentLimit = Annotated[int, _clamped(1, LARGEST), _described("The number of items.", 1, 10)]  # without a maximum (decision 10)
+RecentLimit = Annotated[
+    int, _clamped(1, LARGEST), _described("The number of items. There is no maximum.", 1, 10)
+]  # without a maximum (decision 10)
 # For lists without a maximum length. Without the parameter, the response is the whole list
 # (decision 10).
-AnyLimit = Annotated[
-    int | None,
-    _clamped(1, LARGEST),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}],
-            "description": "The number of items. Without it, the list is complete.",
-        }
-    ),
-]
+AnyLimit = Annotated[int | None, _clamped(1, LARGEST), _described("The number of items. Without it, the list is complete.", 1, None)]
 
 
 def _read_flag(value: Any) -> bool:

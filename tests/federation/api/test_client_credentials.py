@@ -1,6 +1,7 @@
 """Tokens that programs get for themselves, and the requests that service accounts make with them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,6 +18,7 @@ from core.kernel.principals import Role, allowed_scopes
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key
+from tests.federation.api.relying import basic
 from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql
 from tests.support.dpop import proof_key
 from tests.support.platform import Platform
@@ -312,10 +314,27 @@ async def test_an_api_resource_gets_no_token_for_itself(acme: Tenant, pool: Pool
     assert error(await program.ask()) == (400, "unauthorized_client")
 
 
-async def test_a_program_authenticates_nowhere_else(robot: Program) -> None:
+async def test_a_program_authenticates_nowhere_else(acme: Tenant, robot: Program, pool: Pool) -> None:
     for fields in ({"grant_type": "refresh_token", "refresh_token": "x"}, {"grant_type": "authorization_code", "code": "x"}):
         assert error(await robot.ask(**fields)) == (401, "invalid_client")
     assert error(await robot.ask(code="x")) == (400, "invalid_request")
+    resource = await add_api_resource(pool, acme.org, f"urn:gatehouse:{acme.org}:orders")
+    tokens = (await robot.token(), "unknown")
+    refusals = {robot: (400, "unsupported_token_type"), await add_credential(pool, acme.api, resource, acme.org): (401, "invalid_client")}
+    for program, refusal in refusals.items():
+        for token in tokens:
+            assert error(await send(program, "/auth/revoke", token=token)) == refusal
+        request = {"response_type": "code", "redirect_uri": "https://shop.example.com/callback"}
+        assert error(await send(program, "/auth/par", **request)) == (400, "unauthorized_client")
+        for path in ("/auth/revoke", "/auth/par"):
+            wrong = replace(program, secret=program.secret[:-1])
+            assert error(await send(wrong, path, token="x", **request)) == (401, "invalid_client")
+
+
+async def send(program: Program, path: str, **fields: str) -> Answer:
+    """Send a form with the credentials of the program."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded", **basic(program.client_id, program.secret)}
+    return await program.api.call("POST", path, raw=urlencode(fields).encode(), headers=headers)
 
 
 async def test_the_token_is_bound_to_the_key_of_a_proof(acme: Tenant, robot: Program, clock: FakeClock) -> None:

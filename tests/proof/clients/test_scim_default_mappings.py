@@ -225,7 +225,7 @@ KEPT: Final = (
 )
 ISAAC_AFTER: Final[dict[str, Any]] = {
     **{name: ISAAC[name] for name in KEPT},
-    "name": {"formatted": None, "familyName": "Brock", "givenName": "Isaac"},
+    "name": {"formatted": "Isaac Brock", "familyName": "Brock", "givenName": "Isaac"},
     "emails": work("isaac.brock@example.com"),
     ENTERPRISE: {"employeeNumber": "17", "department": "Vocals", "manager": {"value": "00u1", "displayName": "Nina"}},
 }

@@ -33,7 +33,7 @@ async def test_put_replaces_the_attributes_of_a_user(acme: Tenant, directory: Di
     assert answer.status == 200
     user_after = answer.json
     assert (user_after["id"], user_after["externalId"], user_after["active"], user_after["displayName"]) == (user["id"], "00u2", True, None)
-    assert user_after["name"] == {"formatted": None, "familyName": None, "givenName": "G"}
+    assert user_after["name"] == {"formatted": "G", "familyName": None, "givenName": "G"}
     assert user_after["meta"]["lastModified"] > user["meta"]["lastModified"]
     assert user_after["meta"]["created"] == user["meta"]["created"]
     fields = ["externalId", "name.formatted", "name.givenName", "name.familyName", "displayName"]

@@ -10,7 +10,8 @@ from adapters.postgres.provisioning.users import ScimUsers
 from core.provisioning.schemas import GROUP_URN
 from tests.support.builders import add_account, run_concurrently, run_sql, sign_in
 from tests.support.rows import in_another_task
-from tests.support.scim import Directory, directory_of, problem
+from tests.support.scim import SCIM_JSON, Directory, directory_of, problem
+from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 
@@ -56,7 +57,8 @@ async def test_a_filter_selects_the_group(acme: Tenant, other_tenant: Tenant, di
     for filter_, matches in {
         'displayName eq "Acme"': True,
         'DISPLAYNAME Eq "Acme"': True,
-        'displayName eq "acme"': False,
+        'displayName eq "aCME"': True,
+        'displayName ne "acme"': False,
         'displayName eq "Twin"': False,
         f'id eq "{acme.org}"': True,
         f'id eq "{other_tenant.org}"': False,
@@ -324,7 +326,6 @@ async def test_a_request_without_members_removes_no_members(acme: Tenant, direct
     body = {"schemas": [GROUP_URN], "displayName": "Acme"}
     for answer in (
         await directory.call("PUT", directory.group_path, body),
-        await directory.call("PUT", directory.group_path, {}),
         await directory.call("PUT", directory.group_path, {**body, "members": None}),
         await directory.patch_group({"op": "remove", "path": "members", "value": []}),
         await directory.patch_group({"op": "replace", "path": "members", "value": None}),
@@ -333,6 +334,14 @@ async def test_a_request_without_members_removes_no_members(acme: Tenant, direct
     ):
         assert answer.status == 200, answer.text
         assert await directory.group_member_ids() == before
+    service = await add_service(acme.pool, acme.org, "shop")
+    await run_sql(acme.pool, "update services set access_policy = 'assigned' where id = %s", service)
+    for group in (directory.group_path, f"/Groups/{service}"):
+        for raw in (None, b"", b"{}", b" { } ", b"[]", b"null"):
+            answer = await acme.api.call("PUT", f"/scim/v2{group}", token=directory.token, headers={"Content-Type": SCIM_JSON}, raw=raw)
+            assert problem(answer) == (400, "invalidSyntax"), raw
+        assert problem(await directory.call("PUT", group)) == (400, "invalidSyntax"), "neither a body nor its type"
+    assert await directory.group_member_ids() == before
     assert (await directory.put_group()).status == 200
     assert await directory.group_member_ids() == {acme.id("owner")}
 

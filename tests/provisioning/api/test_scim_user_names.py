@@ -84,6 +84,23 @@ async def test_a_rename_of_an_account_that_the_directory_does_not_manage_keeps_t
     assert await run_sql(acme.pool, "select kind from mails where kind <> 'welcome'") == []
 
 
+async def test_a_member_that_the_directory_did_not_create_can_have_any_user_name(acme: Tenant, directory: Directory) -> None:
+    """They have a primary address, whether the request repeats it or not. An address as userName still means that address."""
+    member = acme.id("member")
+    before = await directory.get(f"/Users/{member}")
+    rename = {"op": "replace", "path": "userName", "value": "m.upn"}
+    for user_name in ("m.upn", "other.upn", before["userName"], "M"):
+        change = {**rename, "value": user_name}
+        answer = await (directory.patch(member, change) if user_name[0] in "mM" else directory.put(member, userName=user_name))
+        assert (answer.status, answer.json["userName"], answer.json["emails"]) == (200, user_name, before["emails"])
+        assert await directory.find_user_names(f'userName eq "{user_name}"') == [user_name]
+    assert (await account_of(acme, member)).email == before["emails"][0]["value"]
+    assert problem(await directory.patch(acme.id("admin"), {**rename, "value": "m"})) == (409, "uniqueness")
+    created = await directory.create_user()
+    for answer in (await directory.patch(created["id"], rename), await directory.put(created["id"], userName="m.upn")):
+        assert problem(answer) == (400, "invalidValue")
+
+
 async def test_a_user_name_is_not_the_id_of_another_user(acme: Tenant, directory: Directory) -> None:
     """A user has the id as userName if another user has the address as userName."""
     user, other_id = await directory.create_user(), acme.id("member")

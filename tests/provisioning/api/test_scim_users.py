@@ -101,7 +101,7 @@ async def test_members_that_the_directory_did_not_create_have_a_name(acme: Tenan
         assert (user["name"], user["displayName"]) == ({"formatted": person, "familyName": person, "givenName": person}, person)
         assert (await directory.get("/Users"))["Resources"].count(user) == 1
     await directory.patch(acme.id("member"), {"op": "add", "path": "name.givenName", "value": "Ada"})
-    assert (await directory.get(path))["name"] == {"formatted": None, "familyName": None, "givenName": "Ada"}
+    assert (await directory.get(path))["name"] == {"formatted": "Ada", "familyName": None, "givenName": "Ada"}
     await directory.patch(acme.id("member"), {"op": "remove", "path": "name"})
     assert (await directory.get(path))["name"]["givenName"] == "member"
 
@@ -279,7 +279,9 @@ async def test_lists_have_pages(directory: Directory, clock: FakeClock) -> None:
 
 
 async def test_a_request_chooses_the_attributes_of_the_response(directory: Directory) -> None:
-    enterprise: dict[str, Any] = {ENTERPRISE_URN: {"employeeNumber": "7", "department": "Navy", "manager": {"value": "26"}}}
+    enterprise: dict[str, Any] = {
+        ENTERPRISE_URN: {"employeeNumber": "7", "department": "Navy", "manager": {"value": "26", "displayName": "Howard"}}
+    }
     user = await directory.create_user(**FULL, **enterprise)
     path = f"/Users/{user['id']}"
     required = {"schemas": user["schemas"], "id": user["id"]}
@@ -301,6 +303,19 @@ async def test_a_request_chooses_the_attributes_of_the_response(directory: Direc
         f"attributes={ENTERPRISE_URN}": {**required, ENTERPRISE_URN: user[ENTERPRISE_URN]},
         f"excludedAttributes={ENTERPRISE_URN}:department,{ENTERPRISE_URN}:manager": {**user, ENTERPRISE_URN: {"employeeNumber": "7"}},
         "excludedAttributes=name.formatted": {**user, "name": {"familyName": "Hopper", "givenName": "Grace"}},
+        "excludedAttributes=NAME.familyName,emails.value,emails.primary": {
+            **user,
+            "name": {"formatted": user["name"]["formatted"], "givenName": "Grace"},
+            "emails": [{"type": "work"}],
+        },
+        "excludedAttributes=emails.value,emails,id,meta.location": {
+            **{name: value for name, value in user.items() if name != "emails"},
+            "meta": {name: value for name, value in user["meta"].items() if name != "location"},
+        },
+        f"excludedAttributes={ENTERPRISE_URN}:manager.value": {
+            **user,
+            ENTERPRISE_URN: {**user[ENTERPRISE_URN], "manager": {"displayName": "Howard"}},
+        },
         "attributes=": user,
     }.items():
         assert await directory.get(f"{path}?{query}") == expected, query
@@ -335,7 +350,8 @@ async def test_a_filter_selects_users(acme: Tenant, directory: Directory) -> Non
         f'id eq "{user["id"]}"': {GRACE},
         'id eq "x"': set(),
         'displayName eq "Amazing Grace"': {GRACE},
-        'displayName eq "amazing grace"': set(),
+        'displayName eq "amazing grace"': {GRACE},
+        'displayName sw "AMAZING"': {GRACE},
         'displayName co "% _"': {"b%d@acme.example"},
         'name.familyName eq "hopper"': {GRACE},
         "name.givenName pr": {GRACE},

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from ports import Ports
 from tests.fakes.outside import FakeTxtRecords
 from tests.support.builders import BASE_URL, Answer, Api, add_account, run_concurrently, run_during, run_sql
+from tests.support.services import add_service
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.domains import prove_domain
 
@@ -34,7 +36,7 @@ async def look_up(api: Api, email: str) -> dict[str, Any]:
 
 
 def provider_match(slug: str, provider: str) -> dict[str, Any]:
-    return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}"}
+    return {"provider": provider, "org_slug": slug, "authorization_url": f"{BASE_URL}/auth/{provider}?org={slug}"}
 
 
 # Routes
@@ -217,6 +219,37 @@ async def test_the_lookup_depends_on_the_domain_only(api: Api, tenants: Tenants,
     # The caller makes no difference.
     answer = await api.post("/api/auth/lookup-email", {"email": "a@acme.example"}, token="not.a.token")
     assert answer.json == provider_match("acme", "websuite")
+
+
+async def test_the_lookup_carries_an_application_that_may_use_the_provider(
+    api: Api, acme: Tenant, other_tenant: Tenant, dns: FakeTxtRecords, ports: Ports
+) -> None:
+    await prove_domain(acme, dns, "acme.example")
+    await put_routes(acme, routes(acme_example="websuite"))
+    for team in (acme, other_tenant):
+        await add_service(team.pool, team.org, "shop")
+    own = f"{BASE_URL}/auth/websuite?org=acme"
+
+    async def url(**fields: object) -> str:
+        answer = await api.post("/api/auth/lookup-email", {"email": "ada@acme.example", **fields})
+        assert answer.status == 200, answer.text
+        return str(answer.json["authorization_url"])
+
+    async def urls() -> list[str]:
+        return [await url(org=team.slug, service="shop") for team in (acme, other_tenant)]
+
+    carried = [f"{BASE_URL}/auth/websuite?org={team.slug}&service=shop" for team in (acme, other_tenant)]
+    assert await urls() == [own, own], "there are no credentials at the provider"
+    put = {"client_id": "x", "client_secret": "y"}
+    path = f"{other_tenant.path}/services/shop/oauth-credentials/websuite"
+    assert (await api.call("PUT", path, put, token=other_tenant.token("owner"))).status == 200
+    assert await urls() == [own, carried[1]]
+    await other_tenant.set_status("suspended")
+    assert await urls() == [own, own]
+    await other_tenant.set_status("active")
+    for fields in ({}, {"org": "twin"}, {"service": "shop"}, {"org": "twin", "service": "x"}, {"org": "x", "service": "shop"},
+                   {"org": None, "service": None}, {"org": "", "service": ""}):  # fmt: skip
+        assert await url(**fields) == own, fields
 
 
 async def test_an_invalid_email_address_is_refused(api: Api, pool: Pool) -> None:

@@ -30,7 +30,7 @@ POLL: Final = f"""
                (%(client_id)s::uuid is null or v.client_id = %(client_id)s)
                    and d.code_challenge is not distinct from %(challenge)s as is_matching,
                coalesce(%(now)s < d.polled_at + make_interval(secs => d.interval_seconds), false) as is_early,
-               d.org_id, d.scope, d.resource, d.api_resource_id, d.api_scope
+               d.org_id, d.scope, d.resource, d.api_resource_id, d.api_scope, d.asked_scope
         from device_codes d join services v on v.id = d.service_id
         where d.device_code_hash = %(device_code_hash)s for update of d),
     counted as (
@@ -39,7 +39,7 @@ POLL: Final = f"""
             interval_seconds = d.interval_seconds + case when request.is_early then %(slower)s else 0 end
         from request where d.device_code_hash = request.device_code_hash)
     select request.status, request.expires_at, request.is_locked, request.is_matching, request.is_early, request.session_id, s.provider,
-           request.scope, null, null, request.resource, request.api_resource_id, request.api_scope,
+           request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope,
            {resource_facts("request", "s.user_id")},
            coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT}, {ACCOUNT}
     from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
@@ -92,10 +92,11 @@ class DeviceCodes(Repository):
         return await self._exists(
             """
             insert into device_codes (device_code_hash, user_code_hash, org_id, service_id, code_challenge, address, agent, status,
-                                      interval_seconds, created_at, expires_at, scope, resource, api_resource_id, api_scope)
+                                      interval_seconds, created_at, expires_at, scope, resource, api_resource_id, api_scope,
+                                      asked_scope)
             select %(device_code_hash)s, %(user_code_hash)s, v.org_id, v.id, %(code_challenge)s, %(address)s, %(agent)s, 'pending',
                    %(interval)s, %(created_at)s, %(expires_at)s, %(scope)s::text[], %(resource)s, %(api_resource_id)s,
-                   %(api_scope)s::text[]
+                   %(api_scope)s::text[], %(asked_scope)s::text[]
             from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
             on conflict (user_code_hash) do nothing returning 1""",
             device_code_hash=code.device_code_hash,

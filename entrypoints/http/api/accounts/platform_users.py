@@ -46,7 +46,7 @@ class UserSearchQuery(Query):
     after: Text | None = Field(
         default=None, description="`next` of the part before. Return only users after this one. An unknown id matches no user."
     )
-    limit: SearchLimit = Field(default=20, description="The largest number of users to return.")
+    limit: SearchLimit = 20
 
 
 class UserOrganizationResponse(ResponseModel):

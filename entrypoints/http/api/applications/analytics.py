@@ -124,7 +124,7 @@ async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) ->
 class RecentLoginsQuery(Query):
     """The number of logins to return."""
 
-    limit: RecentLimit = Field(default=10, description="The number of logins to return. There is no maximum.")
+    limit: RecentLimit = 10
 
 
 class RecentLoginResponse(ResponseModel):

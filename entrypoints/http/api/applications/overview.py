@@ -43,7 +43,11 @@ class OverviewResponse(ResponseModel):
 @member(Capability.ANALYTICS_VIEW)
 @returns(OverviewResponse)
 async def get_overview(org_slug: str) -> OverviewResponse:
-    """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks."""
+    """Return the overview of the organization: figures, sign-ins of 30 days, and pending tasks.
+
+    A task is something that an admin should look at, such as a domain without a DNS record or a
+    webhook that fails.
+    """
     loaded = await overview.load(ports(), acting())
     return OverviewResponse(
         members=loaded.members,

@@ -52,7 +52,10 @@ def _to_response(settings: AccessSettings) -> ServiceAccessResponse:
 @member(Capability.SERVICES_VIEW)
 @returns(ServiceAccessResponse)
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
-    """Get the access settings of a service."""
+    """Get the access settings of a service.
+
+    They decide who may use the service: anyone, members, or assigned users.
+    """
     return _to_response((await services.find(ports(), acting(), service_slug)).access)
 
 

@@ -256,8 +256,8 @@ class ServicesQuery(Query):
     service_type: ServiceType | None = Field(default=None, description="Return only services of this type.")
     search: Text | None = Field(default=None, description="Return only services with this text in their name or slug. Case is ignored.")
     sort: ServiceOrder = Field(default=ServiceOrder.CREATED, description="`created`: oldest first. `name`: by name; case is ignored.")
-    limit: AnyLimit = Field(default=None, description="The number of services to return. By default all are returned.")
-    offset: Offset = Field(default=0, description="The number of services to skip.")
+    limit: AnyLimit = None
+    offset: Offset = 0
 
 
 class ServiceListResponse(ResponseModel):

@@ -37,7 +37,11 @@ class ReauthenticationOptionsResponse(ResponseModel):
 @person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.ANY)
 @returns(ReauthenticationOptionsResponse)
 async def get_options() -> ReauthenticationOptionsResponse:
-    """Return how you can confirm that it's you in this session."""
+    """Return how you can confirm that it's you in this session.
+
+    The answer lists the ways that your account has, such as the password, a code by email or an
+    identity provider, and says whether a second factor is needed too.
+    """
     user = signed_in()
     options = await reauthentication.load_options(ports(), user)
     ways = (("password", options.password), ("email", options.email_code))

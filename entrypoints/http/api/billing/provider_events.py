@@ -1,6 +1,6 @@
 """Receiver of the payment provider's events."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 from pydantic import Field
@@ -11,13 +11,33 @@ from core.billing.provider_events_rules import NEEDS_ATTENTION
 from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.openapi import refuses
+from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("billing", __name__)
 log = structlog.get_logger("billing")
 
 MAX_LOGGED_TYPE = 100  # characters
+
+
+EVENT: Final = {
+    "type": "object",
+    "title": "BillingEventRequest",
+    "description": "An event of the payment provider.",
+    "required": ["id", "type", "created", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "The id of the event. A repeated event has no effect.", "examples": ["evt_1"]},
+        "type": {"type": "string", "description": "The type. Unknown types have no effect.", "examples": ["customer.subscription.updated"]},
+        "created": {"type": "integer", "description": "The time of the event, in seconds since 1970.", "examples": [1767225600]},
+        "livemode": {"type": "boolean", "description": "Whether the event is about real money. Events of the other mode have no effect."},
+        "data": {
+            "type": "object",
+            "description": "The data of the event.",
+            "required": ["object"],
+            "properties": {"object": {"type": "object", "description": "The changed object, such as a subscription, as it was then."}},
+        },
+    },
+}
 
 
 class EventReceivedResponse(ResponseModel):
@@ -28,14 +48,14 @@ class EventReceivedResponse(ResponseModel):
 
 @routes.post("/webhooks/billing")
 @signed_by_billing
-@refuses(400, 415)
+@refuses(400)
+@describes({}, request_schema=EVENT)
 @returns(EventReceivedResponse)
 async def receive() -> EventReceivedResponse:
     """Receive an event of the payment provider.
 
-    The body is a JSON object with id, type, created, livemode and data, as Stripe sends it. The
-    `billing-signature` header contains its time and HMAC-SHA-256 signature (`t=...,v1=...`).
-    Repeated events have no effect.
+    The body is an event as Stripe sends it. The `billing-signature` header contains its time and
+    HMAC-SHA-256 signature (`t=...,v1=...`). Repeated events have no effect.
     """
     event = provider_events_rules.read_event(await request.get_json())
     effect = await provider_events.receive(ports(), event)

@@ -1,5 +1,6 @@
 """Subscriptions: the caller's own, and those of a service for its API keys."""
 
+from dataclasses import asdict
 from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
@@ -100,11 +101,24 @@ class ListedSubscriptionResponse(SubscriptionResponse):
     email: str | None = Field(description="The email address of the user.")
 
 
+class BillingCustomerResponse(ResponseModel):
+    """The customer record of the organization at the payment provider."""
+
+    id: str = Field(description="The id of the customer at the payment provider.")
+    user_id: UUID | None = Field(description="The id of the user that the record names, or null.")
+    payment_method_id: str | None = Field(
+        description="The id of the payment method at the payment provider that was attached last, or null if there is none."
+    )
+
+
 class ServiceSubscriptionListResponse(ResponseModel):
     """A part of the service's subscriptions, for members."""
 
     subscriptions: list[ListedSubscriptionResponse] = Field(description="The subscriptions, oldest first.")
     total: int = Field(description="The number of subscriptions, of this status if one is given.")
+    customer: BillingCustomerResponse | None = Field(
+        description="The customer that pays for the subscriptions that the payment provider manages, or null if there is none."
+    )
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
@@ -122,7 +136,8 @@ async def list_of_service(org_slug: str, service_slug: str, query_args: Subscrip
         ports(), acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset
     )
     listed = [ListedSubscriptionResponse(**dict(_to_response(item.subscription)), email=item.email) for item in page.items]
-    return ServiceSubscriptionListResponse(subscriptions=listed, total=page.total)
+    customer = None if page.customer is None else BillingCustomerResponse(**asdict(page.customer))
+    return ServiceSubscriptionListResponse(subscriptions=listed, total=page.total, customer=customer)
 
 
 class SubscriptionRequest(RequestModel):

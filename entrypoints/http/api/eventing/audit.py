@@ -132,7 +132,10 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
 @member(Capability.AUDIT_VIEW)
 @returns(AuditEntryResponse)
 async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
-    """Return an entry of the audit log."""
+    """Return an entry of the audit log.
+
+    The entry has the same fields as in the list.
+    """
     return _to_response(await audit.get_entry(ports(), acting(), path_id(entry_id)))
 
 

@@ -293,7 +293,10 @@ async def list_deliveries(org_slug: str, webhook_id: str, query_args: Deliveries
 @member(Capability.WEBHOOKS_MANAGE)
 @returns(DeliveryResponse)
 async def get_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> DeliveryResponse:
-    """Get a delivery of a webhook, with its attempts."""
+    """Get a delivery of a webhook, with its attempts.
+
+    Each attempt has its time, the status or the error, and how long it took.
+    """
     return _to_delivery_response(await webhooks.find_delivery(ports(), acting(), path_id(webhook_id), path_id(delivery_id)))
 
 

@@ -149,7 +149,10 @@ def to_changes(data: ApiResourceUpdateRequest) -> ApiResourceChanges:
 @member(Capability.RESOURCES_VIEW)
 @returns(ApiResourceListResponse)
 async def list_resources(org_slug: str) -> ApiResourceListResponse:
-    """List the API resources of the organization."""
+    """List the API resources of the organization.
+
+    Each one has its identifier, its scopes and the lifetime of its access tokens.
+    """
     return ApiResourceListResponse(
         api_resources=[_to_response(resource) for resource in await api_resources.list_resources(ports(), acting())]
     )
@@ -175,7 +178,10 @@ async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceRe
 @member(Capability.RESOURCES_VIEW)
 @returns(ApiResourceResponse)
 async def get(org_slug: str, resource_id: str) -> ApiResourceResponse:
-    """Get an API resource."""
+    """Get an API resource.
+
+    It is inactive while the organization has not verified the host of its identifier.
+    """
     return _to_response(await api_resources.find(ports(), acting(), path_id(resource_id)))
 
 
@@ -229,7 +235,10 @@ class ApiResourceAccessResponse(ResponseModel):
 @member(Capability.RESOURCES_VIEW)
 @returns(ApiResourceAccessResponse)
 async def get_access(org_slug: str, resource_id: str) -> ApiResourceAccessResponse:
-    """Get the access policy of an API resource."""
+    """Get the access policy of an API resource.
+
+    The policy decides which users applications get access tokens for.
+    """
     return ApiResourceAccessResponse(policy=(await api_resources.find(ports(), acting(), path_id(resource_id))).policy)
 
 
@@ -273,7 +282,10 @@ def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse
 @validate_querystring(AssignmentsQuery)
 @returns(ResourceAssignmentListResponse)
 async def list_assignments(org_slug: str, resource_id: str, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
-    """List the users that are assigned to an API resource."""
+    """List the users that are assigned to an API resource.
+
+    Assignments count under the policy `assigned`.
+    """
     page = query_args.page_request()
     result = await api_resources.list_assignments(ports(), acting(), path_id(resource_id), page, search=query_args.search)
     return ResourceAssignmentListResponse(
@@ -363,7 +375,10 @@ def _to_client(client: ResourceClient) -> ResourceClientResponse:
 @validate_querystring(PageQuery)
 @returns(ResourceClientListResponse)
 async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:
-    """List the applications that may ask for an API resource."""
+    """List the applications that may ask for an API resource.
+
+    `scopes` are those that an application gets for itself, without a user.
+    """
     page = query_args.page_request()
     result = await api_resources.list_clients(ports(), acting(), path_id(resource_id), page)
     return ResourceClientListResponse(clients=[_to_client(client) for client in result.items], pagination=pagination(page, result.total))

@@ -39,7 +39,10 @@ routes = Blueprint("platform_service_accounts", __name__)
 @validate_querystring(PageQuery)
 @returns(PlatformServiceAccountListResponse)
 async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResponse:
-    """List the service accounts of the platform."""
+    """List the service accounts of the platform.
+
+    They act for the installation, and in no organization.
+    """
     page = query_args.page_request()
     result = await service_accounts.list_page(ports(), signed_in(), page)
     return PlatformServiceAccountListResponse(
@@ -64,7 +67,10 @@ async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAc
 @platform_owner(Capability.PLATFORM_OWN, needs_person=True)
 @returns(PlatformServiceAccountResponse)
 async def get(account_id: str) -> PlatformServiceAccountResponse:
-    """Get a service account of the platform."""
+    """Get a service account of the platform.
+
+    A service account of an organization is 404.
+    """
     return to_platform_response(await service_accounts.find(ports(), signed_in(), path_id(account_id)))
 
 
@@ -91,7 +97,10 @@ async def delete(account_id: str) -> Response:
 @platform_owner(Capability.PLATFORM_OWN, needs_person=True)
 @returns(CredentialListResponse)
 async def list_credentials(account_id: str) -> CredentialListResponse:
-    """List the credentials of a service account of the platform."""
+    """List the credentials of a service account of the platform.
+
+    Expired ones are listed for 30 days. Secrets are not returned.
+    """
     credentials = await service_accounts.list_credentials(ports(), signed_in(), path_id(account_id))
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 

@@ -27,7 +27,10 @@ routes = Blueprint("resource_credentials", __name__)
 @member(Capability.RESOURCES_VIEW)
 @returns(CredentialListResponse)
 async def list_credentials(org_slug: str, resource_id: str) -> CredentialListResponse:
-    """List the credentials of an API resource."""
+    """List the credentials of an API resource.
+
+    The API introspects tokens with them. Expired ones are listed for 30 days. Secrets are not returned.
+    """
     credentials = await resource_credentials.list_credentials(ports(), acting(), path_id(resource_id))
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 

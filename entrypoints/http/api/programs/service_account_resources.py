@@ -50,7 +50,10 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
 @returns(AccountResourceListResponse)
 async def list_resources(org_slug: str, account_id: str) -> AccountResourceListResponse:
-    """List the API resources that a service account gets tokens for."""
+    """List the API resources that a service account gets tokens for.
+
+    Each one has the scopes that an admin gave to the service account there.
+    """
     resources = await service_account_resources.list_resources(ports(), acting_member(), path_id(account_id))
     return AccountResourceListResponse(api_resources=[_to_response(resource) for resource in resources])
 

@@ -60,7 +60,10 @@ def existing_account(view: View) -> View:
 @validate_querystring(PageQuery)
 @returns(ServiceAccountListResponse)
 async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
-    """List the service accounts of the organization."""
+    """List the service accounts of the organization.
+
+    Each one has its role, its owner and its scopes.
+    """
     page = query_args.page_request()
     result = await service_accounts.list_page(ports(), acting_member(), page)
     return ServiceAccountListResponse(
@@ -86,7 +89,10 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAcc
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
 @returns(ServiceAccountResponse)
 async def get(org_slug: str, account_id: str) -> ServiceAccountResponse:
-    """Get a service account."""
+    """Get a service account.
+
+    A service account of another organization is 404.
+    """
     return to_response(await service_accounts.find(ports(), acting_member(), path_id(account_id)))
 
 
@@ -122,7 +128,10 @@ async def delete(org_slug: str, account_id: str) -> Response:
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
 @returns(CredentialListResponse)
 async def list_credentials(org_slug: str, account_id: str) -> CredentialListResponse:
-    """List the credentials of a service account."""
+    """List the credentials of a service account.
+
+    Expired ones are listed for 30 days. Secrets are not returned.
+    """
     credentials = await service_accounts.list_credentials(ports(), acting_member(), path_id(account_id))
     return CredentialListResponse(credentials=[to_credential_response(credential) for credential in credentials])
 

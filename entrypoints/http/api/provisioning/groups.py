@@ -35,7 +35,7 @@ from entrypoints.http.api.provisioning.protocol import (
     stream_with_list,
 )
 from entrypoints.http.edge.access import scim_client
-from entrypoints.http.edge.bodies import read_in_thread
+from entrypoints.http.edge.bodies import BodyInvalid, read_in_thread
 from entrypoints.http.edge.context import acting_directory, ports
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
@@ -123,7 +123,7 @@ async def replace(group_id: str) -> Response:
     members must be users that your directory knows. The `externalId` changes, too; the name of the
     group does not.
     """
-    return await _change(group_id, lambda body: parse_group(GROUP, check_body(body, GROUP_URN)))
+    return await _change(group_id, _parse_group)
 
 
 @routes.patch("/scim/v2/Groups/<group_id>")
@@ -154,6 +154,13 @@ async def delete(group_id: str) -> Response:
     The group is the organization. An owner can delete the organization.
     """
     raise GroupDeletionForbidden
+
+
+def _parse_group(body: dict[str, Any]) -> GroupChanges:
+    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing; the errors of `parse_group`."""
+    if not body:
+        raise BodyInvalid
+    return parse_group(GROUP, check_body(body, GROUP_URN))
 
 
 async def _change(group_id: str, parse: Callable[[dict[str, Any]], GroupChanges]) -> Response:

@@ -29,8 +29,9 @@ PROJECTION: Final = {
     "excludedAttributes": "The attributes to leave out, separated by commas. Ignored if `attributes` is present.",
 }
 PAGING: Final = {
-    "startIndex": "The number of the first resource to return, from 1. The default is 1.",
-    "count": f"The number of resources to return. The default is {DEFAULT_COUNT}, the maximum is {MAX_COUNT}.",
+    "startIndex": "The number of the first resource to return. The default is 1. A number below 1 counts as 1.",
+    "count": f"The number of resources to return. The default is {DEFAULT_COUNT}. A negative number counts as 0, and one above {MAX_COUNT} "
+    f"as {MAX_COUNT}.",
     **PROJECTION,
 }
 
@@ -239,6 +240,7 @@ USER_REQUEST: Final = {
 GROUP_REQUEST: Final = {
     "type": "object",
     "title": "ScimGroupRequest",
+    "minProperties": 1,
     "properties": {
         "schemas": _schemas(GROUP_URN),
         "externalId": {

@@ -172,6 +172,10 @@ def refuse_filter() -> None:
         raise FilterNotSupported
 
 
+class _Names(dict[str, "_Names | None"]):
+    """Names of attributes in lower case, each with the names of its parts, or None for the whole attribute."""
+
+
 class Projection:
     """The attributes to return, from the query of the current request (RFC 7644 section 3.9).
 
@@ -186,62 +190,58 @@ class Projection:
         self._excluded = self._parse(names.get("excludedAttributes")) if self._included is None else None
         self._always = {attribute.name.lower() for attribute in schema.attributes if attribute.returned is Returned.ALWAYS}
 
-    def _parse(self, text: str | None) -> dict[str, set[str] | None] | None:
-        """Return the named sub-attributes by attribute.
-
-        None as a value means the whole attribute.
-        """
+    def _parse(self, text: str | None) -> _Names | None:
+        """Return the named attributes, or None if the parameter names none."""
         if not text or not text.strip(" ,"):
             return None
         if not is_printable(text):
             raise AttributesInvalid
-        attributes: dict[str, set[str] | None] = {}
+        names = _Names({})
         for item in text.split(","):
-            name, sub = self._split(item.strip().lower())
-            subs = attributes.setdefault(name, set())
-            if not sub:
-                attributes[name] = None
-            elif subs is not None:
-                subs.add(sub)
-        return attributes
+            *parents, last = self._split(item.strip().lower())
+            level: _Names | None = names
+            for parent in parents:
+                level = None if level is None else level.setdefault(parent, _Names({}))
+            if level is not None:
+                level[last] = None
+        return names
 
-    def _split(self, item: str) -> tuple[str, str]:
-        """Return the name of the member in the response, and of the sub-attribute or an empty string."""
+    def _split(self, item: str) -> list[str]:
+        """Return the name of the member in the response, and those of its parts."""
         urn = "" if self._schema.extension is None else self._schema.extension.id.lower()
         if urn and (item == urn or item.startswith(f"{urn}:")):
-            return urn, item[len(urn) + 1 :].partition(".")[0]
-        name, _, sub = self._schema.without_urn(item).partition(".")
-        return name, sub
+            return [urn, *(name for name in item[len(urn) + 1 :].split(".") if name)]
+        return [name for name in self._schema.without_urn(item).split(".") if name] or [""]
 
     def includes(self, name: str) -> bool:
         """Return whether at least a part of the attribute is returned."""
         if self._included is not None:
             return name.lower() in self._included
-        return self._excluded is None or self._excluded.get(name.lower(), set()) is not None
+        return self._excluded is None or self._excluded.get(name.lower(), _Names({})) is not None
 
     def apply(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resource with only the attributes to return."""
-        if self._included is None and self._excluded is None:
+        names = self._excluded if self._included is None else self._included
+        if names is None:
             return dict(resource)
-        return {
-            name: self._apply_to_value(name.lower(), value)
-            for name, value in resource.items()
-            if name.lower() in self._always or self.includes(name)
-        }
+        always = {name: value for name, value in resource.items() if name.lower() in self._always}
+        selected = self._select(resource, names)
+        return {name: always.get(name, selected.get(name)) for name in resource if name in always or name in selected}
 
-    def _apply_to_value(self, name: str, value: Any) -> Any:
-        subs = (self._included or self._excluded or {}).get(name)
-        if not subs or name in self._always:
-            return value
+    def _select(self, value: Any, names: _Names) -> Any:
+        """Return the object, or each object of the list, with only the parts to return."""
         if isinstance(value, list):
-            return [self._select_subs(item, subs) for item in value]
-        return self._select_subs(value, subs)
-
-    def _select_subs(self, value: Any, subs: set[str]) -> Any:
+            return [self._select(item, names) for item in value]
         if not isinstance(value, Mapping):
             return value
-        keep = self._included is not None
-        return {name: item for name, item in value.items() if (name.lower() in subs) is keep}
+        selected = {}
+        for name, item in value.items():
+            parts = names.get(name.lower())
+            if parts is not None:
+                selected[name] = self._select(item, parts)
+            elif (name.lower() in names) is (self._included is not None):
+                selected[name] = item
+        return selected
 
 
 # Responses

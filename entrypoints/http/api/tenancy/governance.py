@@ -174,7 +174,10 @@ class OrganizationDetailsResponse(ListedOrganizationResponse):
 @refuses(400)
 @returns(OrganizationDetailsResponse)
 async def get_organization(org_id: str) -> OrganizationDetailsResponse:
-    """Return an organization in any status, with its owner, tier, size and limits."""
+    """Return an organization in any status, with its owner, tier, size and limits.
+
+    If the owner's account no longer exists, the owner fields have fallback values.
+    """
     details = await governance.describe(ports(), path_id(org_id))
     organization = details.organization
     request_record().organization = organization.slug

@@ -5,13 +5,14 @@ from typing import Annotated
 from pydantic import Field
 from quart import Blueprint
 
+from core.federation.upstream.home_realm import find_sign_in
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
 from core.tenancy.home_realm_rules import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
-from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, validate_request
+from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, app_context, ports
 from entrypoints.http.edge.responses import returns
 
@@ -90,6 +91,10 @@ class EmailLookupRequest(RequestModel):
     """The email address of a user who wants to sign in."""
 
     email: EmailAddress = Field(description="The email address. Only its domain matters.")
+    org: Text | None = Field(None, description="The slug of the organization of `service`.")
+    service: Text | None = Field(
+        None, description="The slug of the application to sign in to. Ignored if it is unknown, or may not use the provider."
+    )
 
 
 class EmailLookupResponse(ResponseModel):
@@ -99,8 +104,11 @@ class EmailLookupResponse(ResponseModel):
     """
 
     provider: Provider | None = Field(description="The identity provider.")
-    org_slug: str | None = Field(description="The slug of the organization.")
-    authorization_url: str | None = Field(description="The URL at which the user starts to sign in with the identity provider.")
+    org_slug: str | None = Field(description="The slug of the organization that has verified the domain.")
+    authorization_url: str | None = Field(
+        description="The URL at which the user starts to sign in with the identity provider. Its query names `org` and `service` of the "
+        "request, or else the organization of the domain. An application adds the parameters of `GET /auth/authorize`."
+    )
 
 
 @routes.post("/api/auth/lookup-email")
@@ -110,11 +118,11 @@ class EmailLookupResponse(ResponseModel):
 async def look_up(data: EmailLookupRequest) -> EmailLookupResponse:
     """Find the identity provider for an email address.
 
-    The result depends only on the domain of the address, so it does not reveal whether there is an
-    account.
+    The result depends only on the domain of the address and on the application, so it does not reveal
+    whether there is an account.
     """
-    match = await home_realm.find_match(ports(), Email(data.email))
-    if match is None:
+    sign_in = await find_sign_in(ports(), Email(data.email), data.org, data.service)
+    if sign_in is None:
         return EmailLookupResponse(provider=None, org_slug=None, authorization_url=None)
-    url = f"{app_context().origin}/auth/{match.provider.value}"
-    return EmailLookupResponse(provider=match.provider, org_slug=match.org_slug, authorization_url=url)
+    match, path = sign_in
+    return EmailLookupResponse(provider=match.provider, org_slug=match.org_slug, authorization_url=app_context().origin + path)

@@ -176,7 +176,10 @@ async def reset_password() -> Response:
 @anyone
 @describes_page({303: "Continue at `/auth/undo`."}, query=TOKEN)
 async def undo_email_change_page() -> Response:
-    """Lead to the page of undo links. Emails of earlier releases have this link."""
+    """Lead to the page of undo links. Emails of earlier releases have this link.
+
+    The browser is redirected to `/auth/undo` with the same token.
+    """
     return redirect(f"{UNDO_PATH}?{urlencode({'token': link_token()})}")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.authentication.tokens import personal_tokens
@@ -62,7 +63,7 @@ async def show_tokens() -> Response:
 class NewTokenQuery(ListQuery):
     """The organization that the new token acts in, or none for the user's own account."""
 
-    org_slug: str | None = None
+    org_slug: str | None = Field(None, description="The organization that the form has selected.")
 
 
 async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[str, Any]:

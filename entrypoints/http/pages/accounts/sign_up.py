@@ -44,8 +44,14 @@ async def sign_up_page() -> Response:
     next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
     if await visitor_with_mfa() is not None:
         return redirect(next_path)
+    return await sign_up_form(next_path)
+
+
+async def sign_up_form(next_path: str) -> Response:
+    """Return the sign-up page that continues at this path."""
     options = await sign_in_flow.load_options(ports(), next_path)
-    return form_page("accounts/sign_up.html", email="", problem=None, is_taken=False, **values_of(options, next_path))
+    email = options.login_hint or ""
+    return form_page("accounts/sign_up.html", email=email, problem=None, is_taken=False, **values_of(options, next_path))
 
 
 @routes.post(SIGN_UP_PATH)

@@ -5,6 +5,7 @@ They call the use cases of the API of services, for the same members.
 
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
@@ -89,9 +90,9 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
 class ApplicationsQuery(ListQuery):
     """The search, the filter, the order, and the position in the list."""
 
-    search: Text | None = None
-    service_type: ServiceType | None = None
-    sort: ServiceOrder = ServiceOrder.NAME
+    search: Text | None = Field(None, description="A part of the name or the slug.")
+    service_type: ServiceType | None = Field(None, description="Only applications of this type.")
+    sort: ServiceOrder = Field(ServiceOrder.NAME, description="The order: `name` or `created`.")
     offset: Offset = 0
 
 

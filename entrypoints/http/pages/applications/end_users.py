@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users
@@ -31,7 +32,7 @@ API: Final = "/api/organizations/<org_slug>/users"
 class UsersQuery(ListQuery, PageQuery):
     """The search, and the page."""
 
-    search: Text | None = None
+    search: Text | None = Field(None, description="A part of the email address.")
 
 
 @routes.get(LIST)

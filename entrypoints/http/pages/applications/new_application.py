@@ -6,6 +6,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
@@ -85,7 +86,7 @@ class KindUnknown(Invalid):
 class KindQuery(ListQuery):
     """The answer to the first question."""
 
-    kind: str = ""
+    kind: str = Field("", description="What the user is connecting. Without it, the page asks.")
 
 
 @routes.get(PAGE)

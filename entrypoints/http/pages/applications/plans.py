@@ -163,6 +163,7 @@ async def show_subscriptions(org_slug: str, service_slug: str, query_args: Subsc
     return await console_page(
         "applications/subscriptions.html",
         subscriptions=result.items,
+        customer=result.customer,
         chosen=query_args.status.value if query_args.status else "",
         statuses=STATUSES,
         **application_values(service),

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users, services
@@ -25,7 +26,7 @@ MOST_SHOWN: Final = 5  # of each kind
 class SearchQuery(ListQuery):
     """The text to search for."""
 
-    search: Text = ""
+    search: Text = Field("", description="A part of a name, a slug or an email address.")
 
 
 @routes.get("/app/organizations/<org_slug>/search")

@@ -99,7 +99,10 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     },
 )
 async def show() -> Response:
-    """Ask the user to confirm that it's them."""
+    """Ask the user to confirm that it's them.
+
+    `next` is the path on this server to continue at. Programs use `GET /api/auth/reauthenticate`.
+    """
     user, target = signed_in(), _target(request.args)
     next_path = safe_next(target.get("next", ACCOUNT_PATH))
     try:
@@ -148,7 +151,10 @@ def _proof(form: Mapping[str, str]) -> ReauthenticationProof:
     {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password or a code is wrong."}, form=["form_token", "password"]
 )
 async def confirm() -> Response:
-    """Confirm that it's you, with all factors of your account."""
+    """Confirm that it's you, with all factors of your account.
+
+    The browser continues at `next`. Programs use `POST /api/auth/reauthenticate`.
+    """
     form = await _read_own_form()
     target, is_emailed = _target(form), "email_code" in form
     try:
@@ -166,7 +172,10 @@ async def confirm() -> Response:
 @sign_in_session(limit=EMAIL_SIGN_IN, outlives=True, sign_in=SignInAge.ANY)
 @describes_page({**ANSWERS, 400: "The email address is not verified."}, form=["form_token"])
 async def send_code() -> Response:
-    """Email a code to the user, to confirm that it's them."""
+    """Email a code to the user, to confirm that it's them.
+
+    The browser comes back to the page, which then asks for the code.
+    """
     form = await _read_own_form()
     target = _target(form)
     try:
@@ -183,7 +192,10 @@ async def send_code() -> Response:
     form=["form_token"],
 )
 async def start_at_provider(provider: str) -> Response:
-    """Sign in again at a linked identity provider."""
+    """Sign in again at a linked identity provider.
+
+    The provider must ask the user to sign in. The browser comes back to the page that asked.
+    """
     form = await _read_own_form()
     target = _target(form)
     try:

@@ -59,8 +59,9 @@ async def start(provider: str) -> Response:
     """Sign in through an identity provider, or link an account there.
 
     The application opens this URL in the user's browser, with the parameters of `GET
-    /auth/authorize`. After the sign-in the browser continues there. Without parameters, the user
-    signs in to their own account.
+    /auth/authorize`. After the sign-in the browser continues there. Without parameters, or with
+    `org` alone as in the answer of `POST /api/auth/lookup-email`, the user signs in to their own
+    account.
     """
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):

@@ -27,7 +27,7 @@ from core.federation.oauth.authorization_steps import NextStep, Step
 from core.federation.oauth.consents_rules import consent_scopes
 from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
 from core.kernel.errors import SessionEnded
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.principals import Visitor
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
@@ -38,6 +38,7 @@ from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_to
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
+from entrypoints.http.pages.accounts.sign_up import sign_up_form
 from entrypoints.http.pages.authentication.sign_in import redirect, sign_in_form, visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -54,7 +55,8 @@ REQUEST_PARAMETERS: Final = {
     "response_mode": "`query`, `fragment` or `form_post`: how the browser brings the answer. The default is `query`.",
     "scope": "The scopes, separated by spaces. With `openid`, the application gets an ID token (OpenID Connect).",
     "nonce": "Returned unchanged in the ID token. At most 1024 characters.",
-    "prompt": "`none`: answer without asking the user. Or some of `login`, `consent` and `select_account`.",
+    "prompt": "`none`: answer without asking the user. Or some of `login`, `consent`, `select_account`, and `create`, "
+    "which opens the sign-up page.",
     "max_age": "The maximum age of the sign-in in seconds.",
     "login_hint": "The email address to fill in on the sign-in page.",
     "ui_locales": "Accepted and ignored: the pages are in English.",
@@ -83,7 +85,7 @@ PARAMETERS: Final = {
 @describes_page(
     {
         200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",
-        303: "Redirect to the redirect URI with a code or an error, or to the sign-in page.",
+        303: "Redirect to the redirect URI with a code or an error, or to the sign-in or sign-up page.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -178,6 +180,8 @@ def _parse(authorization: Authorization) -> OpenIdRequest:
 
 
 async def _take_step(user: Visitor | None, authorization: Authorization, step: NextStep, *, agreed: bool) -> Response:
+    if step.step is Step.SIGN_UP:
+        return await _to_sign_in(authorization, SIGN_UP_PATH) if user is None else await sign_up_form(_continued(authorization, user).path)
     if user is None:
         return await _to_sign_in(authorization)
     if step.step is Step.SIGN_IN:  # again: the sign-in page would lead a signed-in user back here
@@ -194,11 +198,11 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
     return to_application(oauth_rules.respond(authorization, app_context().base_url, code=code))
 
 
-async def _to_sign_in(authorization: Authorization) -> Response:
-    """Return the redirect to the sign-in page. Only this answer, and an error, count for a browser without a session (decision 391)."""
+async def _to_sign_in(authorization: Authorization, page: str = SIGN_IN_PATH) -> Response:
+    """Return the redirect to the sign-in or sign-up page. Only this answer, and an error, count for a browser without a session (decision 391)."""
     await take_token(())
     await keep_taken(cookies.browser_id())
-    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': _continued(authorization, None).path})}")
+    return redirect(f"{page}?{urlencode({'next': _continued(authorization, None).path})}")
 
 
 def _continued(authorization: Authorization, user: Visitor | None) -> AuthorizationRequest:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+from pydantic import Field
 from quart import Response
 
 from core.applications.client_settings_rules import PrivateKeySent
@@ -48,7 +49,7 @@ LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 day
 class NewCredentialQuery(ListQuery):
     """The kind of the credential that a form creates."""
 
-    kind: CredentialKind = CredentialKind.SECRET
+    kind: CredentialKind = Field(CredentialKind.SECRET, description="The kind of credential that the form creates.")
 
 
 def list_values(credentials: Sequence[Credential]) -> dict[str, Any]:

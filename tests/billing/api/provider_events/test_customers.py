@@ -8,6 +8,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from tests.billing.api.billing import CREATED, Till
 from tests.fakes.payments import event
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.support.browser import FakeBrowser
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.tenants import Tenant
 
@@ -35,6 +37,35 @@ async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(ti
                   {"id": "cus_3", "metadata": {"org_id": str(uuid4())}}, {"id": "cus_4"}):  # fmt: skip
         await till.deliver("customer.created", wrong, till.now + 4)
     assert await customers(pool) == [(org, "cus_1", None, None)]
+
+
+async def test_members_see_what_the_provider_said_about_the_customer(till: Till, browser: FakeBrowser) -> None:
+    """In the list of subscriptions, and on its page. Each event changes what they see."""
+    tenant, subject = till.tenant, {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org), "user_id": till.tenant.id("member")}}
+    party = await add_relying_party(tenant, browser, "console")
+    await sign_in_browser(party, tenant.people["member"])
+    path = f"organizations/{tenant.slug}/services/{party.slug}/subscriptions"
+
+    async def seen() -> dict[str, Any] | None:
+        answer = await tenant.api.get(f"/api/{path}", token=tenant.token("member"))
+        assert answer.status == 200, answer.text
+        customer: dict[str, Any] | None = answer.json["customer"]
+        page = (await browser.open(f"/app/{path.replace('/services/', '/applications/')}")).text
+        assert [text in page for text in ("cus_1", "pm_1")] == [bool(customer), bool(customer and customer["payment_method_id"])]
+        return customer
+
+    assert await seen() is None
+    linked = {"id": "cus_1", "user_id": tenant.id("member"), "payment_method_id": None}
+    steps: tuple[tuple[str, dict[str, Any], dict[str, Any] | None], ...] = (
+        ("customer.created", subject, linked),
+        ("payment_method.attached", {"id": "pm_1", "customer": "cus_1"}, {**linked, "payment_method_id": "pm_1"}),
+        ("payment_method.detached", {"id": "pm_1", "customer": None}, linked),
+        ("customer.updated", {"id": "cus_1"}, {**linked, "user_id": None}),
+        ("customer.deleted", subject, None),
+    )
+    for number, (type_, body, expected) in enumerate(steps):
+        await till.deliver(type_, body, till.now + number)
+        assert await seen() == expected, type_
 
 
 async def test_a_deleted_customer_is_unlinked_and_its_subscriptions_are_checked(till: Till, other_tenant: Tenant, pool: Pool) -> None:

@@ -67,7 +67,7 @@ async def test_members_list_the_same_subscriptions_with_addresses(
     subscriptions = [{**subscription, "email": emails[subscription["user_id"]]} for subscription in subscriptions]
     for query, listed, total in [("", subscriptions, 2), ("?status=past_due", subscriptions[1:], 1), ("?limit=1", subscriptions[:1], 2)]:
         answer = await shop.list_as_member(query)
-        assert (answer.status, answer.json) == (200, {"subscriptions": listed, "total": total}), query
+        assert (answer.status, answer.json) == (200, {"subscriptions": listed, "total": total, "customer": None}), query
     assert (await shop.list_as_member("?status=trial")).status == 400
 
 

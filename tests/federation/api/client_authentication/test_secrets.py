@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.fakes.outside import FakeClock
-from tests.federation.api.cli import INVALID_CLIENT, oauth_error
-from tests.federation.api.relying import REVOKE, SECRET, RelyingParty, basic
+from tests.federation.api.cli import CODE, INVALID_CLIENT, oauth_error
+from tests.federation.api.relying import REVOKE, SECRET, TOKEN, RelyingParty, basic
 from tests.support.builders import Answer
 
 
@@ -37,6 +37,24 @@ async def test_clients_may_encode_their_secret_in_the_header_or_not(relying_part
         assert oauth_error(await relying_party.post(REVOKE, header(client, wrong), token="x")) == INVALID_CLIENT
     assert (await revoke(relying_party, SECRET)).status == 200
     assert oauth_error(await revoke(relying_party, quote(SECRET))) == INVALID_CLIENT, "only the header may be encoded twice"
+
+
+async def test_an_empty_secret_in_the_header_is_a_wrong_one(relying_party: RelyingParty, mobile_app: RelyingParty) -> None:
+    """It is wrong at every endpoint where clients authenticate, and for public clients too, which send none (RFC 6749 section 2.3.1)."""
+    code = await relying_party.code()
+    requests = {
+        TOKEN: {"code": code, "redirect_uri": relying_party.redirect_uri},
+        REVOKE: {"token": "x"},
+        "/auth/introspect": {"token": "x"},
+        "/auth/par": {"redirect_uri": relying_party.redirect_uri},
+        CODE: {"scope": "openid"},
+    }
+    for path, fields in requests.items():
+        for client_id in (relying_party.client_id, mobile_app.client_id, "frontend"):
+            answer = await relying_party.post(path, header(client_id, ""), **fields)
+            assert oauth_error(answer) == INVALID_CLIENT, path
+            assert answer.headers["WWW-Authenticate"].startswith("Basic "), path
+    assert (await relying_party.exchange(code)).status == 200, "the code was not used up"
 
 
 async def rotate(client: RelyingParty, **body: object) -> Answer:

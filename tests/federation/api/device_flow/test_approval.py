@@ -45,6 +45,10 @@ async def test_an_approval_is_a_consent_that_can_be_withdrawn(cli: DeviceClient,
     await cli.decide(token)
     tokens = (await cli.poll()).json
     assert tokens["scope"] == "openid email"
+    for scope, answer in (("openid roles", "invalid_scope"), ("openid unknown", "openid")):
+        again = (await api.post("/auth/token", {"refresh_token": tokens["refresh_token"], "scope": scope})).json
+        assert again.get("error", again.get("scope")) == answer
+        tokens = {**tokens, **again}
     other_device = DeviceClient(api, cli.pool, cli.clock, cli.service)
     await other_device.begin(scope="openid email")
     await other_device.decide(token)

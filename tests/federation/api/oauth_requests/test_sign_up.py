@@ -1,6 +1,7 @@
 """Signing up on our page, also for an application, and the link that leads back (security A-7, B-1, B-3, G-2, G-4; decision 248)."""
 
 import re
+from datetime import timedelta
 from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -16,7 +17,7 @@ from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
@@ -76,6 +77,43 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
     assert events == [(shop.tenant.org, user[0][0], {"service_id": service})]
     # The account is the user's own: a registration gives the organization no power over it.
     assert await run_sql(pool, "select origin, origin_org_id from users where email = %s", NEW) == [("platform", None)]
+
+
+@pytest.mark.parametrize("scope", [None, "openid"])
+async def test_prompt_create_opens_the_sign_up_page(
+    shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, clock: FakeClock, scope: str | None
+) -> None:
+    """Initiating User Registration 1.0. The link works long after the stamp in the address has expired."""
+    path = leads_to(await browser.open(shop.request(prompt="create", login_hint=NEW, scope=scope, response_type="code")))
+    page = await browser.open(path)
+    assert ("<h1>Create your account for <bdi>Shop</bdi></h1>" in page.text, f'value="{NEW}"' in page.text) == (True, True)
+    [after] = parse_qs(urlsplit(path).query)["next"]
+    await sign_up(browser, after=after)
+    clock.advance(timedelta(hours=20))
+    assert leads_to(await browser.open(await mailed_link(ports, sent))) == after
+    answer = await browser.open(after)
+    if scope is not None:
+        answer = await browser.send(after, form_token=form_token(answer), answer="continue")
+    assert "code" in redirect_parts(answer)[1]
+
+
+async def test_prompt_create_shows_the_sign_up_page_in_a_session_too(shop: RelyingParty, browser: FakeBrowser, user: Account) -> None:
+    """A user who has an account can still sign in there. Then the request goes on, and asks no more."""
+    await browser.sign_in(EMAIL)
+    page = await browser.open(shop.request(prompt="create"))
+    assert (page.status, "<h1>Create your account" in page.text) == (200, True)
+    [after] = parse_qs(urlsplit(linked(page, SIGN_IN)).query)["next"]
+    assert "<h1>Create your account" in (await browser.open(after)).text, "the session of before is not enough"
+    form = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
+    assert leads_to(form) == after
+    answer = await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after)
+    assert leads_to(answer) == after
+    assert "<h1>Create your account" not in (await browser.open(after)).text
+
+
+async def test_prompt_create_needs_an_application_that_admits_anyone(shop: RelyingParty, browser: FakeBrowser, acme: Tenant) -> None:
+    await run_sql(acme.pool, "update services set access_policy = 'members' where id = %s", shop.service)
+    assert leads_to(await browser.open(shop.request(prompt="create"))).startswith(SIGN_IN)
 
 
 async def test_another_browser_verifies_and_shows_the_sign_in(

@@ -103,7 +103,7 @@ async def test_prompts_add_up(signed_in: OpenIdClient, user: Account) -> None:
     assert result(answer).keys() == {"code"}
 
 
-@pytest.mark.parametrize("prompt", ["none login", "none consent", "create", "LOGIN", "login\tconsent"])
+@pytest.mark.parametrize("prompt", ["none login", "none consent", "none create", "create register", "LOGIN", "login\tconsent"])
 async def test_an_impossible_prompt_is_an_invalid_request(signed_in: OpenIdClient, prompt: str) -> None:
     assert error(await signed_in.open(prompt=prompt)) == "invalid_request"
 

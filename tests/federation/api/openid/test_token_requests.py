@@ -7,7 +7,7 @@ import pytest
 from core.accounts.accounts_rules import Account
 from tests.federation.api.openid.client import USERINFO, OpenIdClient
 from tests.federation.api.relying import FORM, TOKEN, claims
-from tests.support.builders import BASE_URL, EMAIL, Answer
+from tests.support.builders import BASE_URL, EMAIL, Answer, run_sql
 
 
 def error(answer: Answer) -> str:
@@ -16,8 +16,8 @@ def error(answer: Answer) -> str:
 
 
 async def test_a_refresh_can_narrow_the_scope_of_its_tokens(signed_in: OpenIdClient, user: Account) -> None:
-    tokens = await signed_in.tokens(scope="openid email roles")
-    narrowed = (await signed_in.party.refresh(tokens["refresh_token"], scope="openid profile unknown")).json
+    tokens = await signed_in.tokens(scope="openid email unknown roles")
+    narrowed = (await signed_in.party.refresh(tokens["refresh_token"], scope="openid unknown")).json
     assert (narrowed["scope"], claims(narrowed)["scope"]) == ("openid", "openid"), "a scope that was not granted is left out"
     assert "email" not in await signed_in.id_claims(narrowed)
     assert await signed_in.userinfo(narrowed) == {"sub": str(user.id)}
@@ -35,17 +35,30 @@ async def test_a_refresh_without_openid_gives_no_id_token(signed_in: OpenIdClien
     assert answer.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope", scope="openid"'
 
 
-@pytest.mark.parametrize("scope", ["unknown", "roles", "roles unknown"])
-async def test_a_refresh_that_leaves_no_scope_is_refused_and_uses_nothing_up(signed_in: OpenIdClient, scope: str) -> None:
-    tokens = await signed_in.tokens(scope="openid email")
+@pytest.mark.parametrize("scope", ["unknown", "roles", "openid roles", "email unasked", "openid email unasked"])
+async def test_a_scope_that_was_never_requested_is_refused_and_uses_nothing_up(signed_in: OpenIdClient, scope: str) -> None:
+    """Nor is a request that leaves no granted scope answered with tokens."""
+    tokens = await signed_in.tokens(scope="openid email unknown")
     assert error(await signed_in.party.refresh(tokens["refresh_token"], scope=scope)) == "invalid_scope"
     assert (await signed_in.refresh(tokens))["scope"] == "openid email"
 
 
-async def test_the_scope_of_a_refresh_without_openid_means_nothing(signed_in: OpenIdClient) -> None:
-    tokens = await signed_in.tokens(scope=None)
-    answer = await signed_in.party.refresh(tokens["refresh_token"], scope="openid email")
+@pytest.mark.parametrize("asked", [None, "email", "read email"])
+async def test_without_openid_a_refresh_may_repeat_the_scope_of_the_request_which_grants_nothing(
+    signed_in: OpenIdClient, asked: str | None
+) -> None:
+    tokens = await signed_in.tokens(scope=asked)
+    for scope in ("openid", "openid email", "write"):
+        assert error(await signed_in.party.refresh(tokens["refresh_token"], scope=scope)) == "invalid_scope"
+    answer = await signed_in.party.refresh(tokens["refresh_token"], scope=asked)
     assert (answer.status, {"id_token", "scope"} & answer.json.keys()) == (200, set()), "no scope was ever granted"
+
+
+async def test_a_grant_of_an_earlier_release_leaves_out_scopes_that_were_not_granted(signed_in: OpenIdClient) -> None:
+    """That release did not store what the request asked for."""
+    tokens = await signed_in.tokens(scope="openid email")
+    await run_sql(signed_in.party.tenant.pool, "update sessions set asked_scope = null")
+    assert (await signed_in.party.refresh(tokens["refresh_token"], scope="openid roles")).json["scope"] == "openid"
 
 
 @pytest.mark.parametrize("granted", [None, f"{BASE_URL}/api"])

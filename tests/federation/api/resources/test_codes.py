@@ -105,7 +105,7 @@ async def test_a_grant_without_the_resource_never_becomes_one_with_it(orders: Or
 
 
 async def test_a_refresh_can_narrow_the_scopes(orders: OrdersClient) -> None:
-    tokens = await orders.tokens(scope=f"openid {READ} {WRITE}")
+    tokens = await orders.tokens(scope=f"openid {READ} {WRITE} unknown")
     narrowed = await orders.refreshed(tokens, scope=f"{READ} unknown")
     assert (seen(narrowed)[:3], "id_token" in narrowed) == ((ORDERS, READ, READ), False)
     only_openid = await orders.refreshed(narrowed, scope="openid")

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.slow
 # Refusals at the start
 
 REFUSED_REQUESTS: Final[dict[str, tuple[dict[str, str], int]]] = {
-    "no service": ({"org": "acme"}, 400),
+    "no service, with a redirect URI": ({"org": "acme", "redirect_uri": REDIRECT_URI}, 400),
+    "an unknown organization alone": ({"org": "unknown"}, 404),
+    "an organization that cannot exist": ({"org": "a\0b"}, 404),
     "no service, with a user code": ({"org": "acme", "user_code": "BCDF-GHJK"}, 400),
     "an unknown organization": ({"org": "unknown", "service": "shop"}, 404),
     "an unknown service": ({"org": "acme", "service": "nothing"}, 404),

@@ -59,7 +59,7 @@ def _basic_credentials() -> ClientCredentials | None:
     """Return the client id and secret of an HTTP Basic header, or None if there is no such header.
 
     Both are form-encoded (RFC 6749 section 2.3.1). Some clients do not encode the secret, so it is
-    also tried as it is. A Bearer header does not identify a client.
+    also tried as it is. An empty secret is a wrong one. A Bearer header does not identify a client.
 
     Raises: ClientInvalid.
     """
@@ -72,8 +72,7 @@ def _basic_credentials() -> ClientCredentials | None:
         raise ClientInvalid from None
     if not colon:
         raise ClientInvalid
-    secrets = dict.fromkeys((unquote_plus(secret), secret)) if secret else ()
-    return ClientCredentials(unquote_plus(client_id), tuple(secrets))
+    return ClientCredentials(unquote_plus(client_id), tuple(dict.fromkeys((unquote_plus(secret), secret))))
 
 
 async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | None:

@@ -12,7 +12,7 @@ from core.federation.oauth.pushed_requests_rules import PAR_PATH, PRESENTED_WITH
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
     count_request,
-    identify_client,
+    identify_client_or_program,
 )
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, TokenText
@@ -85,7 +85,7 @@ async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
     async with limited_if_refused():
         body = await parameters(PushedAuthorizationRequest)
         proof = await read_proof()
-        client = await identify_client(body, app_context().limits.of_client)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
         await dpop.use(ports(), proof)
     await count_request(client)
     sent = AuthorizationRequest.from_fields(body.model_dump())

@@ -86,7 +86,11 @@ class TokenRequest(ClientRequest):
     device_code: Text | None = Field(None, description="The device code from `POST /auth/device/code`.")
     redirect_uri: Text | None = Field(None, description="The redirect URI of the authorization request. Goes with `code`.")
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
-    scope: Text | None = Field(None, description="Fewer scopes than were granted. Other scopes are left out.")
+    scope: Text | None = Field(
+        None,
+        description="Fewer scopes than were granted. Others are left out, but a refresh refuses those that the authorization request "
+        "did not ask for.",
+    )
     resource: RepeatableText | None = Field(
         None, description="The granted resource, or none (RFC 8707). Another one is refused, and so are two."
     )
@@ -197,11 +201,12 @@ async def revoke() -> Response:
     """Revoke a token and end its session.
 
     Unknown tokens and tokens of other clients get status 200 as well. A client with a client secret
-    needs it to revoke its tokens, as it does to refresh them.
+    needs it to revoke its tokens, as it does to refresh them. The tokens of service accounts end
+    with their credential, so a service account gets the error `unsupported_token_type`.
     """
     async with limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await identify_client(body, app_context().limits.of_client)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
     await count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})

@@ -1,0 +1,42 @@
+"""The start of a sign-in at the identity provider of an email domain (decisions 103, 423)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from core.authentication import oauth_credentials
+from core.kernel.principals import OrganizationStatus
+
+if TYPE_CHECKING:
+    from core.kernel.providers import Provider
+    from core.kernel.values import Email
+    from core.tenancy.home_realm_rules import HomeRealmMatch
+    from ports import Ports
+    from ports.storage import Reading
+
+
+async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service_slug: str | None) -> tuple[HomeRealmMatch, str] | None:
+    """Return the organization and the identity provider for this address, and the path that starts a sign-in there.
+
+    The path names the application, if these slugs are those of one that may use the provider, or else the
+    organization that has proved the domain. The result is None if no route applies. It does not depend on
+    accounts (security B-4).
+    """
+    async with ports.storage.reading() as read:
+        match = await read.home_realm.match(email.domain)
+        if match is None:
+            return None
+        target = {"org": match.org_slug}
+        if org_slug and service_slug and await _may_use(ports, read, org_slug, service_slug, match.provider):
+            target = {"org": org_slug, "service": service_slug}
+    return match, f"/auth/{match.provider.value}?{urlencode(target)}"
+
+
+async def _may_use(ports: Ports, read: Reading, org_slug: str, service_slug: str, provider: Provider) -> bool:
+    """Return whether users can sign in to this service, and through this provider."""
+    client = await read.services.client_by_slug(org_slug, service_slug)
+    if client is None or client[1].status is not OrganizationStatus.ACTIVE:
+        return False
+    own = await read.oauth_credentials.list_providers(client[1].org_id, client[1].id)
+    return provider in own or provider in oauth_credentials.platform_providers(ports)
