@@ -41,7 +41,7 @@ SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the 
 # P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key", b"transfer-encoding", b"content-length"}
-_READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
+_READ = _SINGLE | {b"accept", b"host", b"origin", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -471,12 +471,6 @@ def _unacceptable(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, si
         return DirectResponse(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
-    if b"upgrade" in headers:
-        protocol = headers[b"upgrade"].lower()
-        if b"h2c" in protocol:
-            return _NOT_HTTP_1
-        if b"websocket" in protocol:
-            return _NO_WEBSOCKET
     return None
 
 
@@ -541,7 +535,6 @@ _NOT_HTTP_1 = DirectResponse(505, SENTENCES[505], close=True)
 _NO_PROXY = DirectResponse(
     405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(METHODS)),)
 )
-_NO_WEBSOCKET = DirectResponse(400, "WebSockets are not supported. Send a request without the header Upgrade.", close=True)
 _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))

@@ -226,7 +226,7 @@ class _Connection:
                 return None
             if data is not None:
                 parser.feed(data)
-                if not has_begun:
+                if parser.has_data and not has_begun:
                     has_begun, deadline = True, self._deadline(has_begun=True)
         return head
 
