@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from socket import socket
+from socket import AF_UNIX, socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -32,9 +32,10 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
-from entrypoints.bind import parse_bind
+from entrypoints.bind import has_own_address, parse_bind
 from entrypoints.http.app import Application, build_routes
-from entrypoints.http.edge.protocol.server import BindError, listen, serve_http
+from entrypoints.http.edge.protocol.listening import BindError, open_socket
+from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.installation import NoInstallation
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
@@ -112,7 +113,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(listen(settings.bind))
+        listening = stack.enter_context(open_socket(settings.bind))
         address = base_url(settings, listening)
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
@@ -160,6 +161,8 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Try the API          {address}/docs", f"Emails are           {emails}"]
+    if not has_own_address(settings.bind):
+        lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
         # A password that the operator chose is never shown (security L-3).
         password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
@@ -242,7 +245,7 @@ async def run_process(
 ) -> int:
     """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
     async with wire(settings, address, conninfo) as wired:
-        app = application(settings, address, wired, routes)
+        app = application(settings, address, wired, routes, is_behind_proxy=listening.family == AF_UNIX)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
                 stop = _Stop(http.cancel_scope)

@@ -355,8 +355,8 @@ def check_sender(settings: Settings) -> None:
         raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
 
 
-def application(settings: Settings, base_url: str, wired: Wired, routes: Application) -> Application:
-    """Return the HTTP application: the routes on these ports."""
+def application(settings: Settings, base_url: str, wired: Wired, routes: Application, *, is_behind_proxy: bool = False) -> Application:
+    """Return the HTTP application: the routes on these ports. `is_behind_proxy` says that it listens on a Unix socket."""
     configure(
         routes,
         wired.ports,
@@ -364,6 +364,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
             base_url=base_url,
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.trusted_proxies,
+            is_behind_proxy=is_behind_proxy,
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
             pool_size=settings.db_pool_size,

@@ -16,7 +16,8 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
-from entrypoints.http.edge.protocol.server import listen, serve_http
+from entrypoints.http.edge.protocol.listening import listen
+from entrypoints.http.edge.protocol.server import serve_http
 
 fork = os.fork
 

@@ -20,7 +20,8 @@ from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
-from entrypoints.http.edge.protocol.server import BACKLOG, HEADERS_WITHIN, BindError, listen, serve_http
+from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
+from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
 from entrypoints.settings import KEEP_ALIVE
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
