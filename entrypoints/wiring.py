@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NoReturn
 
+import structlog
 import trio
 from pydantic import SecretStr
 
@@ -30,8 +31,9 @@ from actors.secret_announcer import secret_announcer
 from actors.siem_forwarder import siem_forwarder
 from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
+from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
-from adapters.anonymizers import AnonymizerFileUnreadable, NoAnonymizers, open_anonymizers
+from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable, NoAnonymizers
 from adapters.clock import SystemClock
 from adapters.crypto import (
     AesVault,
@@ -70,9 +72,11 @@ from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.installation import RunningInstallation
 from entrypoints.settings import Settings, SettingsInvalid
 from ports import Ports
-from ports.outside import Anonymizers, TxtRecords
+from ports.outside import TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
+
+log = structlog.get_logger("wiring")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,18 @@ class Wired:
     metrics: PrometheusMetrics
     mailboxes: Mailboxes
     states: ActorStates
+    turns: Turns
     conninfo: str
+
+    def reload_files(self) -> None:
+        """Read the files with locations and anonymizers again. A file that is not usable any longer is logged, and the last one stays."""
+        for file in (self.ports.geoip, self.ports.anonymizers):
+            if isinstance(file, GeoIpFile | AnonymizerFile):
+                try:
+                    file.reload()
+                except (GeoIpFileUnreadable, AnonymizerFileUnreadable) as error:
+                    log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
+        log.info("files_reloaded")
 
 
 def encryption_keys(settings: Settings) -> str:
@@ -183,7 +198,7 @@ def check_database_address(settings: Settings) -> None:
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
     """Open the ports of one process until the block ends. No connection to the database is made yet."""
-    pool = Pool(conninfo, size=settings.db_pool_size)
+    pool = Pool(conninfo, size=settings.db_pool_size, on_use=record_progress)
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
@@ -224,7 +239,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         policy=policy,
     )
     try:
-        yield Wired(ports, storage, pool, metrics, mailboxes, states, conninfo)
+        yield Wired(ports, storage, pool, metrics, mailboxes, states, Turns(), conninfo)
     finally:
         passwords.close()  # otherwise its threads would stay for a minute
         with trio.CancelScope(shield=True):
@@ -331,7 +346,7 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
         raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
 
 
-def anonymizers(settings: Settings) -> Anonymizers:
+def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
     """Return the lookup of VPNs and proxies.
 
     Raises: SettingsInvalid.
@@ -339,7 +354,7 @@ def anonymizers(settings: Settings) -> Anonymizers:
     if settings.anonymizer_networks_file is None:
         return NoAnonymizers()
     try:
-        return open_anonymizers(settings.anonymizer_networks_file)
+        return AnonymizerFile(settings.anonymizer_networks_file)
     except AnonymizerFileUnreadable as error:
         raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
 
@@ -406,4 +421,5 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states), name=name)
+        supervised = partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states, turns=wired.turns)
+        nursery.start_soon(supervised, name=name)
