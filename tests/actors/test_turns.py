@@ -13,8 +13,6 @@ from actors.turns import STUCK_AFTER, Turns, record_progress, sleep_between_turn
 from core.kernel.errors import StorageDown
 from tests.fakes.outside import FakeClock
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 DAY: Final = 86400.0
 QUERY: Final = 20.0  # seconds until a statement of a frozen server fails
 
@@ -68,7 +66,7 @@ HEALTHY: Final = (wait_for_work, wait_for_time, sleep, use_a_frozen_database, me
 
 
 @pytest.mark.parametrize("actor", HEALTHY)
-async def test_an_actor_that_waits_is_not_stuck(actor: Callable[[], Awaitable[None]]) -> None:
+async def test_an_actor_that_waits_is_not_stuck(autojump_clock: trio.testing.MockClock, actor: Callable[[], Awaitable[None]]) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: supervise("actor", actor, turns=turns))
@@ -79,7 +77,7 @@ async def test_an_actor_that_waits_is_not_stuck(actor: Callable[[], Awaitable[No
 
 
 @pytest.mark.parametrize("actor", [hang, hang_after_work])
-async def test_an_actor_that_hangs_is_stuck(actor: Callable[[], Awaitable[None]]) -> None:
+async def test_an_actor_that_hangs_is_stuck(autojump_clock: trio.testing.MockClock, actor: Callable[[], Awaitable[None]]) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lambda: supervise("hanging", actor, turns=turns))
