@@ -53,8 +53,8 @@ def test_a_frozen_database_restarts_nothing(service: Start, server: DatabaseServ
         assert "EXTEND_TIMEOUT_USEC=60000000" in started
         processes = running.workers
         with frozen(conninfo):
-            beats = [supervisor.receive() for _ in range(PERIODS)]
-        assert beats.count({"WATCHDOG": "1"}) >= PERIODS - 2, "a slow machine may delay a worker once"
+            for _ in range(PERIODS):
+                supervisor.receive_until("WATCHDOG=1")
         assert running.workers == processes
         assert not running.logged("worker_died")
 
