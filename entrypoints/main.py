@@ -2,12 +2,13 @@
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from socket import AF_UNIX, socket
+from socket import socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -107,6 +108,8 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
     logs.configure(settings.log_format, settings.log_level)
     supervisor = Supervisor.from_environment()
     reloads = not os.isatty(0)  # in a terminal, SIGHUP says that the terminal is closed
+    if reloads:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the processes serve, and while they stop
     _check_settings(settings)
     libraries.finish()
     if allowed_targets(settings):
@@ -255,17 +258,17 @@ async def run_process(
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
     """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
-
-    def report_start() -> None:
-        watcher.ready()
-        on_started()
-
     async with wire(settings, address, conninfo) as wired:
-        app = application(settings, address, wired, routes, is_behind_proxy=listening.family == AF_UNIX)
+        app = application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
                 http.start_soon(beat_forever, watcher, wired.turns.find_stuck)
                 stop = Stop(http.cancel_scope, watcher)
+
+                def report_start() -> None:
+                    stop.report_start()
+                    on_started()
+
                 http.start_soon(stop.on_signals, wired.reload_files if reloads else None)
                 if isinstance(watcher, ParentLink):
                     http.start_soon(stop.on_parent_gone, watcher)

@@ -30,6 +30,12 @@ class Stop:
         self.exit_code = 0
         self._at_once = at_once
         self._watcher = watcher
+        self._is_serving = False
+
+    def report_start(self) -> None:
+        """Report that the port answers."""
+        self._is_serving = True
+        self._watcher.ready()
 
     async def on_signals(self, reload: Callable[[], None] | None) -> None:
         """Stop after SIGTERM and SIGINT. After SIGHUP, call `reload` in a thread, unless it is None."""
@@ -37,9 +43,7 @@ class Stop:
         with trio.open_signal_receiver(*received) as signals:
             async for number in signals:
                 if reload is not None and number == signal.SIGHUP:
-                    self._watcher.reloading()
-                    await trio.to_thread.run_sync(reload)
-                    self._watcher.ready()
+                    await self._reload(reload)
                     continue
                 log.info("stopping", signal=signal.Signals(number).name)
                 if number == signal.SIGINT:
@@ -47,6 +51,14 @@ class Stop:
                         self._at_once.cancel()
                     self.shutdown_grace = DRAIN_ON_SIGINT
                 self._request()
+
+    async def _reload(self, reload: Callable[[], None]) -> None:
+        reports = self._is_serving and not self.requested.is_set()  # the report of the end says that the port answers
+        if reports:
+            self._watcher.reloading()
+        await trio.to_thread.run_sync(reload)
+        if reports:
+            self._watcher.ready()
 
     def _request(self) -> None:
         if not self.requested.is_set():

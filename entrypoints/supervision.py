@@ -74,7 +74,8 @@ class Supervisor:
 
     def beat(self, problem: str | None) -> None:
         if not self._is_ready:
-            self._send(f"EXTEND_TIMEOUT_USEC={EXTENSION * 1_000_000:.0f}")
+            if problem is None:
+                self._send(f"EXTEND_TIMEOUT_USEC={EXTENSION * 1_000_000:.0f}")
             return
         if problem != self._problem:
             self._problem = problem

@@ -67,6 +67,7 @@ from adapters.user_agents import UserAgents
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
+from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.installation import RunningInstallation
@@ -370,8 +371,8 @@ def check_sender(settings: Settings) -> None:
         raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
 
 
-def application(settings: Settings, base_url: str, wired: Wired, routes: Application, *, is_behind_proxy: bool = False) -> Application:
-    """Return the HTTP application: the routes on these ports. `is_behind_proxy` says that it listens on a Unix socket."""
+def application(settings: Settings, base_url: str, wired: Wired, routes: Application) -> Application:
+    """Return the HTTP application: the routes on these ports."""
     configure(
         routes,
         wired.ports,
@@ -379,7 +380,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
             base_url=base_url,
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.trusted_proxies,
-            is_behind_proxy=is_behind_proxy,
+            is_behind_proxy=not has_own_address(settings.bind),
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
             pool_size=settings.db_pool_size,

@@ -201,8 +201,9 @@ class _Parent:
         self._supervisor.beat(f"These workers do not respond: {silent}." if silent else None)
 
     def _reload(self) -> None:
-        self._is_reloading = True
-        self._supervisor.reloading()
+        self._is_reloading = self._was_ready  # the report of the end says that the port answers
+        if self._is_reloading:
+            self._supervisor.reloading()
         for worker, pid in self._running():
             worker.must_reload = True
             if worker.is_ready:

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, forwarded_address, limit_key
+from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, forwarded_address, is_local, limit_key
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
@@ -59,6 +59,11 @@ def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(
 )
 def test_the_peer_of_a_unix_socket_is_a_trusted_proxy(forwarded_for: str | None, expected: str | None) -> None:
     assert forwarded_address(forwarded_for, PROXIES) == expected
+
+
+def test_a_proxy_on_this_machine_has_a_loopback_address_or_none() -> None:
+    assert all(is_local(peer) for peer in (None, "127.0.0.1", "::1", "::ffff:127.0.0.1"))
+    assert not any(is_local(peer) for peer in ("10.0.0.1", "192.0.2.1", "::ffff:192.0.2.1", "fe80::1"))
 
 
 def test_without_proxies_the_client_is_the_peer() -> None:

@@ -2,22 +2,27 @@
 
 import os
 import socket
+import struct
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tests.support.waiting import PATIENCE
 
+CREDENTIALS: Final = struct.Struct("3i")  # process, user and group
+
 
 class NotifySocket:
-    """A socket that receives the messages of the service. Its name is abstract, or a path."""
+    """A socket that receives the messages of the service. Its name is abstract, or a path. `senders` has the processes that sent one."""
 
     def __init__(self, *, is_abstract: bool = True) -> None:
         self._stack = ExitStack()
         self._socket = self._stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         self._socket.settimeout(PATIENCE)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self.senders: set[int] = set()
         if is_abstract:
             self.address = f"@gatehouse-{os.urandom(8).hex()}"
             self._socket.bind(f"\0{self.address[1:]}")
@@ -33,7 +38,9 @@ class NotifySocket:
 
     def receive(self) -> dict[str, str]:
         """Return the variables of the next message."""
-        return dict(line.split("=", 1) for line in self._socket.recv(4096).decode().split("\n"))
+        message, [(_, _, credentials)], _, _ = self._socket.recvmsg(4096, socket.CMSG_SPACE(CREDENTIALS.size))
+        self.senders.add(CREDENTIALS.unpack(credentials)[0])
+        return dict(line.split("=", 1) for line in message.decode().split("\n"))
 
     def receive_until(self, *lines: str) -> list[str]:
         """Receive messages until each of these lines has arrived. Return all lines, with the last one at the end."""

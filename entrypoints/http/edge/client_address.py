@@ -42,6 +42,12 @@ def forwarded_address(forwarded_for: str | None, trusted: Sequence[Network]) -> 
     return None if address is None else str(address)
 
 
+def is_local(peer: str | None) -> bool:
+    """Return whether the peer is a program on this machine: at a loopback address, or without an address on a Unix socket."""
+    address = _address(peer) if peer is not None else None
+    return address is None or address.is_loopback
+
+
 def limit_key(address: str) -> str:
     """Return the key of rate limits per client: the IPv4 address, or the /64 network of an IPv6 subscriber."""
     parsed = _address(address)

@@ -22,7 +22,7 @@ import structlog
 import trio
 
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
-from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address
+from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local
 from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, internal_error_message
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
@@ -130,7 +130,8 @@ def json_error(error: DirectResponse, record: RequestRecord, accept: str | None)
 class EdgeOptions:
     """The limits and headers of the middleware. `body_limit` returns the largest body of a path, in bytes.
 
-    `is_behind_proxy` says that the server listens on a Unix socket: then every peer is a trusted proxy.
+    `is_behind_proxy` says that the server listens on a Unix socket or on a socket of systemd. Every peer on
+    this machine is a trusted proxy then.
     """
 
     body_limit: Callable[[str], int]
@@ -211,13 +212,13 @@ class EdgeMiddleware:
             await record.after_response(record)
 
     def _new_record(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestRecord:
-        method, peer = scope["method"], scope.get("client")
+        method, peer = scope["method"], scope["client"][0] if scope.get("client") else None
         has_proxies = self._trusted or self._is_behind_proxy
         forwarded_for = headers[b"x-forwarded-for"].decode("latin-1") if has_proxies and b"x-forwarded-for" in headers else None
-        if self._is_behind_proxy:
+        if self._is_behind_proxy and is_local(peer):
             address = forwarded_address(forwarded_for, self._trusted) or NO_ADDRESS
         else:
-            address = client_address(peer[0] if peer else None, forwarded_for, self._trusted)
+            address = client_address(peer, forwarded_for, self._trusted)
         return RequestRecord(_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address)
 
     def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":

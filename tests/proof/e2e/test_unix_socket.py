@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.proof.e2e.conftest import Start
+from tests.support.supervisor import NotifySocket
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -22,16 +23,11 @@ def path() -> Iterator[Path]:
 
 def test_workers_share_a_unix_socket(service: Start, own_database: dict[str, str], path: Path) -> None:
     settings = {**own_database, "SSO_BIND": f"unix:{path}", "SSO_BASE_URL": "https://id.example.com"}
-    running = service("--workers", "2", "--welcome", **settings).launch()
+    with NotifySocket() as supervisor:
+        running = service("--workers", "2", "--welcome", **settings, **supervisor.variables()).launch()
+        supervisor.receive_until("READY=1")
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://id.example.com", timeout=PATIENCE) as proxy:
-
-        def is_up() -> bool:
-            try:
-                return proxy.get("/health/live").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        until(is_up, "the service answers", 2 * PATIENCE)
+        assert proxy.get("/health/live").status_code == 200
         assert proxy.get("/api/user").status_code == 400
         assert running.logged("forwarded_for_missing")[0]["header"] == "X-Forwarded-For"
         assert proxy.get("/api/user", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 401

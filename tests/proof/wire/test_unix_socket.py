@@ -39,9 +39,11 @@ def app() -> App:
     return bare(answer)
 
 
-async def test_the_proxy_must_name_the_client(app: App, path: Path) -> None:
+@pytest.mark.parametrize("has_path", [True, False], ids=["path", "loopback"])
+async def test_the_proxy_must_name_the_client(app: App, path: Path, has_path: bool) -> None:
     """Without the client address, all users would share their rate limits and their history."""
-    async with serving(app, bind=f"unix:{path}", is_behind_proxy=True) as server, server.client() as client:
+    bind = f"unix:{path}" if has_path else "127.0.0.1:0"  # as of a socket that systemd opens
+    async with serving(app, bind=bind, is_behind_proxy=True) as server, server.client() as client:
         assert (await client.get("/api/user", FORWARDED)).body == b"203.0.113.9"
         for headers in ((), ("X-Forwarded-For: unix:",), ("X-Forwarded-For: 203.0.113.9,",), ("X-Real-IP: 203.0.113.9",)):
             with structlog.testing.capture_logs() as logs:
