@@ -26,7 +26,7 @@ from tests.federation.api.relying import RelyingParty, add_relying_party, author
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, sign_in
 from tests.support.direct import ask
-from tests.support.saml import SamlApplication
+from tests.support.saml import SamlApplication, authn_request, redirect_url
 from tests.support.saml.browser import SamlBrowser
 from tests.support.scim import PATCH_URN, Directory
 from tests.support.tenants import Tenant
@@ -98,6 +98,18 @@ class World:
         fields = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"], **credentials}
         return (await self.party.post("/auth/token", headers, **fields)).status
 
+    async def present(self, scheme: str) -> int:
+        """Call the UserInfo endpoint with a bound token."""
+        client = BoundClient(self.party)
+        await client.learn_nonce()
+        token = (await client.exchange((await authorize(self.party, scope="openid"))["code"])).json["access_token"]
+        proof = client.proof("GET", "/auth/userinfo", token)
+        return await self.get("/auth/userinfo", ("Authorization", f"{scheme} {token}"), ("DPoP", proof))
+
+    async def change_user(self, *operations: dict[str, Any]) -> int:
+        user = await self.directory.create_user()
+        return (await self.directory.patch(user["id"], *operations)).status
+
     async def provision(self, method: str, path: str, body: Any, type_: str = "application/scim+json", *headers: tuple[str, str]) -> int:
         raw, token = json.dumps(body).encode(), ("Authorization", f"Bearer {self.directory.token}")
         return await self.send(method, f"/scim/v2{path}", raw, ("Content-Type", type_), token, *headers)
@@ -105,9 +117,14 @@ class World:
     async def create_user(self, **attributes: Any) -> int:
         return (await self.directory.try_create_user(**attributes)).status
 
-    async def start_sign_on(self, inside: str = "", query: str = "", **attributes: str) -> bool:
+    async def start_sign_on(self, inside: str = "", **attributes: str) -> bool:
         path = await self.browser.start_sign_on(self.saml, ID=new_message_id(), inside=inside, **attributes)
         return path.startswith(f"{self.saml.path}/authenticate")
+
+    async def start_sign_on_with(self, **parameters: str) -> int:
+        """Return the status of a sign-on with these parameters beside the message."""
+        message = authn_request(self.saml, self.party.tenant.ports.clock.now())
+        return await self.get(redirect_url(f"{self.saml.path}/sso", message, **parameters))
 
 
 Row = tuple[str, str, Callable[[World], Awaitable[Any]], Any]  # what is sent, the section, the request, and its result
@@ -134,6 +151,7 @@ HTTP: Final[Sequence[Row]] = [
     ("an unknown range unit", "RFC 9110 14.2", lambda w: w.get(ASSET, ("Range", "lines=0-1")), 200),
     ("a range of a response", "RFC 9110 14.2", lambda w: w.user(("Range", "bytes=0-1"), ("If-Range", '"x"')), 200),
     ("a malformed range", "RFC 9110 14.2", lambda w: w.get(ASSET, ("Range", "bytes=9-1,x"), ("If-Range", "x")), 200),
+    ("a malformed validator", "RFC 9110 13.1.2", lambda w: w.get(ASSET, ("If-None-Match", "x, W/, \"y")), 200),
     ("a malformed date", "RFC 9110 13.1.3", lambda w: w.get(ASSET, ("If-Modified-Since", "yesterday")), 200),
     ("a validator without one", "RFC 9110 13.1.2", lambda w: w.user(("If-None-Match", 'W/"x", "y", z')), 200),
     ("a date beside a validator", "RFC 9110 13.1.3", lambda w: w.get(
@@ -186,6 +204,7 @@ JOSE: Final[Sequence[Row]] = [
     ("unknown claims of a proof", "RFC 9449 4.2", lambda w: w.prove(extra="x", exp="never"), 200),
     ("unknown header members of a proof", "RFC 9449 4.2", lambda w: w.prove(headers={"kid": "x", "extra": 1}), 200),
     ("a type of a proof in full", "RFC 7515 4.1.9", lambda w: w.prove(headers={"typ": "application/DPoP+jwt"}), 200),
+    ("a scheme of bound tokens in lower case", "RFC 9110 11.1", lambda w: w.present("dpop"), 200),
     ("a critical member of a proof", "RFC 7515 4.1.11", lambda w: w.prove(headers={"crit": ["extra"], "extra": 1}), 400),
 ]  # fmt: skip
 
@@ -196,18 +215,24 @@ PROVISIONING: Final[Sequence[Row]] = [
         "PATCH", w.directory.group_path,
         {"schemas": [PATCH_URN], "Operations": [{"op": "replace", "path": "urn:ietf:params:scim:schemas:core:2.0:Group:externalId",
                                                  "value": "x", "extra": 1}]}), 200),
+    ("unknown attributes in a change", "RFC 7643 3.3", lambda w: w.change_user(
+        {"op": "Replace", "value": {"favoriteColor": "blue", "title": "x", "urn:example:2.0:User": {"badge": 7}}}), 200),
+    ("unknown attributes in a projection", "RFC 7644 3.9", lambda w: w.provision(
+        "GET", "/Users?attributes=userName,favoriteColor,urn:example:2.0:User:badge", {}), 200),
     ("another JSON type", "RFC 7644 3.1", lambda w: w.provision("POST", "/Users", {"userName": "g@acme.example"}, JSON), 201),
     ("parameters of a type", "RFC 7644 3.8", lambda w: w.provision(
         "POST", "/Users", {"userName": "g@acme.example"}, "application/scim+json; charset=utf-8; v=2", ("Prefer", "return=minimal")), 201),
     ("unknown parameters", "RFC 7644 3.9", lambda w: w.provision("GET", "/Users?extra=x", {}), 200),
 ]  # fmt: skip
 
+DEFLATE: Final = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 EXTENSION: Final = '<samlp:Extensions><x:Hint xmlns:x="urn:example">1</x:Hint></samlp:Extensions>'
 
 SAML: Final[Sequence[Row]] = [
     ("extensions", "SAML core 3.2.1", lambda w: w.start_sign_on(EXTENSION), True),
     ("an unknown consent", "SAML core 8.4", lambda w: w.start_sign_on(Consent="urn:example:consent"), True),
     ("a provider name", "SAML core 3.4.1", lambda w: w.start_sign_on(ProviderName="x", AttributeConsumingServiceIndex="7"), True),
+    ("unknown parameters", "SAML bindings 3.4.4", lambda w: w.start_sign_on_with(extra="x", SAMLEncoding=DEFLATE), 302),
     ("scoping", "SAML core 3.4.1.2", lambda w: w.start_sign_on('<samlp:Scoping ProxyCount="0"/>'), True),
 ]
 
