@@ -26,7 +26,7 @@ from tests.federation.api.relying import RelyingParty, add_relying_party, author
 from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, sign_in
 from tests.support.direct import ask
-from tests.support.saml import SamlApplication, authn_request, redirect_url
+from tests.support.saml import SamlApplication, authn_request, redirect_url, service_provider_metadata
 from tests.support.saml.browser import SamlBrowser
 from tests.support.scim import PATCH_URN, Directory
 from tests.support.tenants import Tenant
@@ -125,6 +125,15 @@ class World:
         """Return the status of a sign-on with these parameters beside the message."""
         message = authn_request(self.saml, self.party.tenant.ports.clock.now())
         return await self.get(redirect_url(f"{self.saml.path}/sso", message, **parameters))
+
+    async def read_metadata(self, *elements: str) -> list[str]:
+        """Return the problems of a service provider's metadata with these elements."""
+        path, metadata = (
+            f"{self.party.tenant.path}/services/{self.party.slug}/saml/metadata",
+            service_provider_metadata(*elements, entity_id="urn:till"),
+        )
+        answer = await self.party.api.post(path, {"metadata": metadata}, token=self.party.tenant.token("admin"))
+        return [problem["code"] for problem in answer.json["problems"]]
 
 
 Row = tuple[str, str, Callable[[World], Awaitable[Any]], Any]  # what is sent, the section, the request, and its result
@@ -228,8 +237,14 @@ PROVISIONING: Final[Sequence[Row]] = [
 DEFLATE: Final = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 EXTENSION: Final = '<samlp:Extensions><x:Hint xmlns:x="urn:example">1</x:Hint></samlp:Extensions>'
 
+SLO: Final = (
+    '<md:SingleLogoutService Binding="urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect" Location="https://shop.example.com/slo"/>'
+)
+SERVICE: Final = '<md:ManageNameIDService Binding="urn:x" Location="https://shop.example.com/names" x:y="1" xmlns:x="urn:example"/>'
+
 SAML: Final[Sequence[Row]] = [
     ("extensions", "SAML core 3.2.1", lambda w: w.start_sign_on(EXTENSION), True),
+    ("extensions of metadata", "SAML metadata 2.4.1", lambda w: w.read_metadata(EXTENSION.replace("samlp:", "md:"), SLO, SERVICE), []),
     ("an unknown consent", "SAML core 8.4", lambda w: w.start_sign_on(Consent="urn:example:consent"), True),
     ("a provider name", "SAML core 3.4.1", lambda w: w.start_sign_on(ProviderName="x", AttributeConsumingServiceIndex="7"), True),
     ("unknown parameters", "SAML bindings 3.4.4", lambda w: w.start_sign_on_with(extra="x", SAMLEncoding=DEFLATE), 302),
