@@ -12,6 +12,7 @@ from socket import socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+import outcome
 import structlog
 import trio
 from pydantic import SecretStr
@@ -191,9 +192,9 @@ async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) 
     """Return the result of `prepare`. The supervisor extends its timeout meanwhile, because migrations can take long."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(beat_forever, supervisor)
-        prepared = await prepare()
+        prepared = await outcome.acapture(prepare)  # an error is raised outside of the nursery, so that it is in no group
         nursery.cancel_scope.cancel()
-    return prepared
+    return prepared.unwrap()
 
 
 async def prepare_database(settings: Settings, address: str, conninfo: str, embedded_database: embedded.Running | None) -> bool:
