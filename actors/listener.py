@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NoReturn
 
 from actors.mailbox import Mailbox, TimedMailbox
+from actors.turns import waiting
 
 # Opens the connection for these channels. Each notification is a pair of its channel and its
 # payload.
@@ -21,10 +22,11 @@ async def listener(listen: Listen, mailboxes: Mapping[str, Mailbox | TimedMailbo
     `listen` raises StorageDown when the connection is lost or no longer answers. The supervisor
     then starts this actor again.
     """
-    async with listen(tuple(mailboxes)) as notifications:
-        # Notifications from before the LISTEN are lost, so wake every actor once.
-        for mailbox in mailboxes.values():
-            mailbox.post()
-        async for channel, payload in notifications:
-            mailboxes[channel].notify(payload)
+    with waiting():  # for the database: it opens the connection and sends the notifications
+        async with listen(tuple(mailboxes)) as notifications:
+            # Notifications from before the LISTEN are lost, so wake every actor once.
+            for mailbox in mailboxes.values():
+                mailbox.post()
+            async for channel, payload in notifications:
+                mailboxes[channel].notify(payload)
     raise ListeningEnded

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from actors.turns import waiting
 from ports.observe import Clock
 
 NOW: Final = datetime.min.replace(tzinfo=UTC)  # a time in the past of every clock
@@ -32,7 +33,7 @@ class Mailbox:
 
     async def wait(self, at_most: float) -> bool:
         """Return True at the next post, or at once if there was one since the last wait. Return False after `at_most` seconds."""
-        with trio.move_on_after(max(at_most, 0)):
+        with waiting(), trio.move_on_after(max(at_most, 0)):
             await self._receiver.receive()
             return True
         return False

@@ -7,6 +7,7 @@ import trio
 
 from actors.mailbox import Mailbox
 from actors.supervisor import describe_error
+from actors.turns import sleep_between_turns
 from core.accounts import email_queue, platform
 from core.kernel.errors import Outage
 from ports import Ports
@@ -49,7 +50,7 @@ async def metrics_refresher(ports: Ports, pool: Pool, inbox: Mailbox) -> NoRetur
         await refresh(ports, pool)
         pause = SHORTEST_PAUSE
         while (remaining := next_round - trio.current_time()) > 0:
-            await trio.sleep(min(pause, remaining))
+            await sleep_between_turns(min(pause, remaining))
             if not await inbox.wait(at_most=next_round - trio.current_time()):
                 break
             started = trio.current_time()

@@ -1,6 +1,7 @@
 """The supervision of actors: failing actors are restarted, and the process ends if an actor keeps failing."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -9,6 +10,7 @@ import trio
 
 from actors.actor_states import ActorStates
 from actors.mailbox import jittered
+from actors.turns import Turns
 from core.kernel.errors import Outage
 
 log = structlog.get_logger("supervisor")
@@ -44,10 +46,11 @@ async def supervise(
     policy: RestartPolicy = DEFAULT_POLICY,
     count_restart: Callable[[str, str], None] | None = None,
     states: ActorStates | None = None,
+    turns: Turns | None = None,
 ) -> NoReturn:
     """Run an actor forever and restart it when it fails. `count_restart` gets the name of the actor, and `failure` or `outage`.
 
-    `states` records each start and failure. An Outage is not the actor's fault, so outages are not
+    `states` records each start and failure, and `turns` the progress of the actor. An Outage is not the actor's fault, so outages are not
     counted. After too many other failures in a short time, the last error is raised. It ends the
     process, and the parent or the operator's supervisor starts a new one. Otherwise the process would
     continue without this actor, and operators might not notice it.
@@ -58,7 +61,8 @@ async def supervise(
         if states is not None:
             states.record_start(name)
         try:
-            await run()
+            with nullcontext() if turns is None else turns.of_actor(name):
+                await run()
             raise ActorEnded(name)
         except Exception as error:
             if trio.current_time() - started >= policy.healthy_after:

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from actors.mailbox import TimedMailbox, jittered
+from actors.turns import sleep_between_turns
 from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
 from ports import Ports
 
@@ -56,7 +57,7 @@ async def sweeper(ports: Ports, job: SweepJob, inbox: TimedMailbox, holder: UUID
         if counts and counts.get(BACKED_OFF):
             pause = min(pause * 2, job.period * LONGEST_PAUSE)
             log.warning("sweep_delayed", job=job.name, failed=counts.get(FAILED, 0), goes_on_in=pause)
-            await trio.sleep(jittered(pause))
+            await sleep_between_turns(jittered(pause))
             continue
         pause = job.period
         # Without the lease this process cannot sweep. The process with the lease reads the next due

@@ -56,7 +56,7 @@ class AnonymizerNetworks:
 class AnonymizerDatabase:
     """Implements `ports.outside.Anonymizers` with a file in MaxMind's format that has the FLAGS, such as GeoIP2 Anonymous IP.
 
-    The file is mapped into memory. To replace it, rename the new file over it and restart.
+    The file is mapped into memory. To replace it, rename the new file over it and reload.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -68,6 +68,24 @@ class AnonymizerDatabase:
             return parsed is not None and _is_flagged(self._reader.get(parsed))
         except LOOKUP_ERRORS:
             return False
+
+
+class AnonymizerFile:
+    """Implements `ports.outside.Anonymizers` with a file in one of the two formats, which can be replaced.
+
+    Raises: AnonymizerFileUnreadable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again. If it is not usable, continue with the last one. Raises: AnonymizerFileUnreadable."""
+        self._anonymizers = open_anonymizers(self._path)
+
+    def has(self, address: str | None) -> bool:
+        return self._anonymizers.has(address)
 
 
 def open_anonymizers(path: Path) -> AnonymizerNetworks | AnonymizerDatabase:

@@ -41,19 +41,26 @@ class NoGeoIp:
 class GeoIpFile:
     """Implements `ports.outside.GeoIp` with a file of cities, such as GeoLite2-City or DB-IP City Lite.
 
-    The file is mapped into memory. To replace it, rename the new file over it and restart.
+    The file is mapped into memory. To replace it, rename the new file over it and reload.
 
     Raises: GeoIpFileUnreadable.
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again. If it is not usable, continue with the last one. Raises: GeoIpFileUnreadable."""
+        path = self._path
         try:
-            self._reader = open_reader(path)
-            self._reader.get("0.0.0.1")  # a truncated file can be opened, but not read
+            reader = open_reader(path)
+            reader.get("0.0.0.1")  # a truncated file can be opened, but not read
         except OSError as error:
             raise GeoIpFileUnreadable(f"{path} cannot be read: {error.strerror}") from None
         except LOOKUP_ERRORS:
             raise GeoIpFileUnreadable(f"{path} is not a file in MaxMind's format") from None
+        self._reader = reader
 
     def locate(self, address: str | None) -> Location | None:
         try:

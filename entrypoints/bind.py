@@ -1,8 +1,12 @@
 """Parsing of addresses in settings: listening addresses and name servers."""
 
+import os
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 DNS_PORT = 53
+SYSTEMD = "systemd"  # as SSO_BIND: the socket that systemd passes
+UNIX = "unix:"  # before the path of a Unix socket
+MAX_UNIX_PATH = 107  # bytes in the address of a Unix socket
 
 
 def parse_bind(text: str) -> tuple[str, int]:
@@ -14,6 +18,26 @@ def parse_bind(text: str) -> tuple[str, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError("must look like 127.0.0.1:8080, [::1]:8080 or :8080")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def unix_path(bind: str) -> str | None:
+    """Return the path of a Unix socket, or None for other addresses."""
+    return bind.removeprefix(UNIX) if bind.startswith(UNIX) else None
+
+
+def check_bind(bind: str) -> None:
+    """Check the address to listen on. Raises: ValueError."""
+    path = unix_path(bind)
+    if path is not None:
+        if not path.startswith("/") or path.endswith("/") or not 0 < len(os.fsencode(path)) <= MAX_UNIX_PATH:
+            raise ValueError("must have an absolute path of at most 107 bytes, such as unix:/run/gatehouse/gatehouse.sock")
+    elif bind != SYSTEMD:
+        parse_bind(bind)
+
+
+def has_own_address(bind: str) -> bool:
+    """Return whether browsers could open this address. Otherwise a reverse proxy stands before the service."""
+    return bind != SYSTEMD and unix_path(bind) is None
 
 
 def parse_server(text: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -23,7 +24,7 @@ from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.domains_rules import DnsFailed
-from entrypoints.bind import format_server
+from entrypoints.bind import SYSTEMD, format_server, unix_path
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from entrypoints.wiring import (
@@ -99,6 +100,7 @@ def run_checks(settings: Settings) -> Iterator[Finding]:
     yield from check_package_versions()
     yield check_xml_libraries()
     yield check_password_hashing(settings)
+    yield check_bind(settings)
     yield check_base_url(settings)
     yield from check_frontend_url(settings)
     yield check_mail(settings)
@@ -162,6 +164,20 @@ def check_password_hashing(settings: Settings) -> Finding:
     if settings.argon2_memory_kib < 19456 or settings.argon2_time_cost < 2:  # security A-1
         return Finding("Argon2", Health.WARNING, "the parameters are below 19456 KiB and 2 passes, so stolen hashes are too cheap to crack")
     return Finding("Argon2", Health.GOOD, f"{build}: {one:.0f} verifications per second on one thread, {all_cores:.0f} on {cores}")
+
+
+def check_bind(settings: Settings) -> Finding:
+    """Check that the service can listen there. A Unix socket needs its directory."""
+    path = unix_path(settings.bind)
+    if path is None:
+        text = "the socket that systemd passes (gatehouse.socket)" if settings.bind == SYSTEMD else settings.bind
+        return Finding("listening", Health.GOOD, text)
+    directory = Path(path).parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        text = f"{directory} does not exist, or the user of this command may not write to it. Create it for the service's user"
+        return Finding("listening", Health.BAD, text)
+    text = f"{settings.bind}, for a reverse proxy in the group of the service's user that sets X-Forwarded-For"
+    return Finding("listening", Health.GOOD, text)
 
 
 def check_base_url(settings: Settings) -> Finding:

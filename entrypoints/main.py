@@ -1,6 +1,7 @@
 """Start, run and stop the service, as one process or as a parent with several workers."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from socket import socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+import outcome
 import structlog
 import trio
 from pydantic import SecretStr
@@ -33,13 +35,16 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
-from entrypoints.bind import parse_bind
+from entrypoints.bind import has_own_address, parse_bind
 from entrypoints.http.app import Application, build_routes
-from entrypoints.http.edge.protocol.server import BindError, listen, serve_http
+from entrypoints.http.edge.protocol.listening import BindError, open_socket
+from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.installation import NoInstallation
 from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.stopping import Stop, has_ended
+from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
 from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
-from entrypoints.workers import parent_gone, run_workers
+from entrypoints.workers import run_workers
 from ports import Ports
 from ports.crypto import SealBroken
 
@@ -47,10 +52,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger("main")
 
-# Seconds for running requests to finish after SIGTERM, which supervisors send, and after Ctrl-C,
-# when a user is waiting.
-DRAIN_ON_SIGTERM: Final = 30.0
-DRAIN_ON_SIGINT: Final = 2.0
 DATABASE_RETRY: Final = 2.0  # seconds
 
 # Seconds after which a thread that decodes a large body hands over to the event loop. The event loop
@@ -104,13 +105,17 @@ def base_url(settings: Settings, listening: socket | None = None) -> str:
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:
     """Run the service until a signal stops it, or its embedded database ends. Return the exit code. Raises: the errors in `FIXABLE`."""
     logs.configure(settings.log_format, settings.log_level)
+    supervisor = Supervisor.from_environment()
+    reloads = not os.isatty(0)  # in a terminal, SIGHUP says that the terminal is closed
+    if reloads:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the processes serve, and while they stop
     _check_settings(settings)
     libraries.finish()
     if allowed_targets(settings):
         log.warning("outbound_calls_to_private_addresses_allowed", networks=settings.outbound_allow)
     with ExitStack() as stack:
         stack.enter_context(metrics_directory())
-        listening = stack.enter_context(listen(settings.bind))
+        listening = stack.enter_context(open_socket(settings.bind))
         address = base_url(settings, listening)
         # Workers that start later use the same keys, even if the file has changed.
         settings = settings.model_copy(update={"encryption_keys": SecretStr(encryption_keys(settings))})
@@ -126,7 +131,7 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         _freeze_objects()
         if embedded_database is not None:
             embedded_database.wait_until_ready()
-        owner_created = trio.run(prepare_database, settings, address, conninfo, embedded_database)
+        owner_created = trio.run(_prepare, supervisor, partial(prepare_database, settings, address, conninfo, embedded_database))
         first_link = trio.run(_create_first_link, settings, address, conninfo) if welcome and show_password else None
         greet = (
             partial(_greet, settings, address, owner_created=owner_created, show_password=show_password, first_link=first_link)
@@ -135,15 +140,16 @@ def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, s
         )
         process = partial(run_process, settings, address, conninfo, listening, routes)
         if settings.workers == 1:
-            return trio.run(partial(process, embedded_database=embedded_database, on_started=greet))
+            return trio.run(partial(process, supervisor, reloads=reloads, embedded_database=embedded_database, on_started=greet))
 
-        def work(parent: int) -> int:
+        def work(parent: ParentLink) -> int:
             if embedded_database is not None:
                 embedded_database.disown()
-            return trio.run(partial(process, parent=parent))
+            return trio.run(partial(process, parent, reloads=reloads))
 
         greet()
-        return run_workers(settings.workers, work, listening, on_death=forget_process, give_up=partial(_has_ended, embedded_database))
+        give_up = partial(has_ended, embedded_database)
+        return run_workers(settings.workers, work, listening, supervisor, reloads=reloads, on_death=forget_process, give_up=give_up)
 
 
 def _check_settings(settings: Settings) -> None:
@@ -158,6 +164,8 @@ def _check_settings(settings: Settings) -> None:
 def _greet(settings: Settings, address: str, *, owner_created: bool, show_password: bool, first_link: str | None) -> None:
     emails = "sent by your mail server" if settings.smtp_url is not None else f"written to {mail_folder(settings)}/"
     lines = [f"Gatehouse serves on  {address}", f"Try the API          {address}/docs", f"Emails are           {emails}"]
+    if not has_own_address(settings.bind):
+        lines.insert(1, f"Your proxy connects to  {settings.bind}")
     if owner_created and settings.platform_owner_password is not None:
         # A password that the operator chose is never shown (security L-3).
         password = settings.platform_owner_password.get_secret_value() if show_password else "the one in SSO_PLATFORM_OWNER_PASSWORD"
@@ -178,6 +186,15 @@ def _do_nothing() -> None:
     pass
 
 
+async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of `prepare`. The supervisor extends its timeout meanwhile, because migrations can take long."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(beat_forever, supervisor)
+        prepared = await outcome.acapture(prepare)  # an error is raised outside of the nursery, so that it is in no group
+        nursery.cancel_scope.cancel()
+    return prepared.unwrap()
+
+
 async def prepare_database(settings: Settings, address: str, conninfo: str, embedded_database: embedded.Running | None) -> bool:
     """Prepare the database: migrations, signing keys, tiers, and the first platform owner. Return whether the owner was created.
 
@@ -195,7 +212,7 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)
         except StorageDown as outage:
-            if _has_ended(embedded_database):
+            if has_ended(embedded_database):
                 raise
             log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
             await trio.sleep(DATABASE_RETRY)
@@ -234,9 +251,10 @@ async def run_process(
     conninfo: str,
     listening: socket,
     routes: Application,
+    watcher: Watcher,
     *,
+    reloads: bool,
     embedded_database: embedded.Running | None = None,
-    parent: int | None = None,
     on_started: Callable[[], object] = _do_nothing,
 ) -> int:
     """Run one process and return its exit code. The HTTP nursery is inside the actors' nursery, so requests end before actors."""
@@ -244,10 +262,16 @@ async def run_process(
         app = application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
-                stop = _Stop(http.cancel_scope)
-                http.start_soon(stop.on_signals)
-                if parent is not None:
-                    http.start_soon(stop.on_parent_gone, parent)
+                http.start_soon(beat_forever, watcher, wired.turns.find_stuck)
+                stop = Stop(http.cancel_scope, watcher)
+
+                def report_start() -> None:
+                    stop.report_start()
+                    on_started()
+
+                http.start_soon(stop.on_signals, wired.reload_files if reloads else None)
+                if isinstance(watcher, ParentLink):
+                    http.start_soon(stop.on_parent_gone, watcher)
                 if embedded_database is not None:
                     http.start_soon(stop.on_end_of, embedded_database)
                 # The parent has reached the database, but a worker can restart at any time.
@@ -263,7 +287,7 @@ async def run_process(
                     shutdown=stop.requested,
                     shutdown_grace=lambda: stop.shutdown_grace,
                     keep_alive=settings.keep_alive_seconds,
-                    on_started=on_started,
+                    on_started=report_start,
                     malformed=app.middleware.malformed,
                 )
                 http.cancel_scope.cancel()
@@ -297,48 +321,6 @@ async def _load_keys(wired: Wired) -> bool:
     except StorageDown as outage:
         log.warning("waiting_for_database", error=str(outage.__cause__ or outage))
         return False
-    return True
-
-
-class _Stop:
-    """The stop request and its grace period. After SIGTERM or Ctrl-C, requests can finish. A second Ctrl-C aborts them."""
-
-    def __init__(self, at_once: trio.CancelScope) -> None:
-        self.requested = trio.Event()
-        self.shutdown_grace = DRAIN_ON_SIGTERM
-        self.exit_code = 0
-        self._at_once = at_once
-
-    async def on_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for number in signals:
-                log.info("stopping", signal=signal.Signals(number).name)
-                if number == signal.SIGINT:
-                    if self.requested.is_set():
-                        self._at_once.cancel()
-                    self.shutdown_grace = DRAIN_ON_SIGINT
-                self.requested.set()
-
-    async def on_parent_gone(self, parent: int) -> None:
-        await parent_gone(parent)
-        self.shutdown_grace = DRAIN_ON_SIGINT
-        self.requested.set()
-
-    async def on_end_of(self, database: embedded.Running) -> None:
-        """Stop the service when its embedded database ends. A supervisor must restart the service, and with it the database."""
-        with trio.open_signal_receiver(signal.SIGCHLD) as signals:
-            while not _has_ended(database):
-                await anext(aiter(signals))
-        if not self.requested.is_set():
-            self.exit_code = 1
-            self.shutdown_grace = DRAIN_ON_SIGINT
-            self.requested.set()
-
-
-def _has_ended(database: embedded.Running | None) -> bool:
-    if database is None or not database.ended:
-        return False
-    log.error("database_ended", reason="the embedded database has ended, so the service ends too", see=str(database.log))
     return True
 
 

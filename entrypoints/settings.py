@@ -23,7 +23,7 @@ from core.kernel.providers import Provider, ProviderClient
 from core.kernel.uris import to_ascii
 from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
-from entrypoints.bind import parse_bind, parse_server
+from entrypoints.bind import check_bind, has_own_address, parse_server
 
 # Sign-in pages of well-known providers. A provider that is configured with one is shown by this name.
 PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
@@ -174,7 +174,7 @@ class Settings(BaseModel):
     @field_validator("bind")
     @classmethod
     def _check_bind(cls, value: str) -> str:
-        parse_bind(value)
+        check_bind(value)
         return value
 
     @field_validator("base_url", "frontend_url")
@@ -334,6 +334,8 @@ class Settings(BaseModel):
             raise ValueError("set both SSO_PLATFORM_OWNER_EMAIL and SSO_PLATFORM_OWNER_PASSWORD, or neither")
         if self.database_url is not None and self.encryption_keys is None:
             raise ValueError("SSO_ENCRYPTION_KEYS is required with SSO_DATABASE_URL; create a key with: gatehouse keys generate")
+        if self.base_url is None and not has_own_address(self.bind):
+            raise ValueError(f"SSO_BASE_URL is required with SSO_BIND={self.bind}; set the public URL, such as https://id.example.com")
         if self.recent_sign_in_ttl < self.fresh_sign_in_ttl:  # our pages ask for a fresh sign-in, which must be enough
             raise ValueError("SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
@@ -389,7 +391,7 @@ class Settings(BaseModel):
         Load balancers keep idle connections for 60 seconds by default. If Gatehouse closed one
         earlier, a request could meet the closing connection and fail.
         """
-        return self.keep_alive or (75 if self.trusted_proxies else KEEP_ALIVE)
+        return self.keep_alive or (75 if self.trusted_proxies or not has_own_address(self.bind) else KEEP_ALIVE)
 
     @property
     def policy(self) -> Policy:

@@ -31,8 +31,9 @@ from actors.secret_announcer import secret_announcer
 from actors.siem_forwarder import siem_forwarder
 from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
+from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
-from adapters.anonymizers import AnonymizerFileUnreadable, NoAnonymizers, open_anonymizers
+from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable, NoAnonymizers
 from adapters.clock import SystemClock
 from adapters.crypto import (
     AesVault,
@@ -67,16 +68,17 @@ from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
+from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, Edge, configure
 from entrypoints.http.edge.middleware import RequestRecord
 from entrypoints.installation import RunningInstallation
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
 from ports import Ports
-from ports.outside import Anonymizers, TxtRecords
+from ports.outside import TxtRecords
 
 MAX_HASHES_AT_ONCE = 4
 
-log = structlog.get_logger("settings")
+log = structlog.get_logger("wiring")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,18 @@ class Wired:
     metrics: PrometheusMetrics
     mailboxes: Mailboxes
     states: ActorStates
+    turns: Turns
     conninfo: str
+
+    def reload_files(self) -> None:
+        """Read the files with locations and anonymizers again. A file that is not usable any longer is logged, and the last one stays."""
+        for file in (self.ports.geoip, self.ports.anonymizers):
+            if isinstance(file, GeoIpFile | AnonymizerFile):
+                try:
+                    file.reload()
+                except (GeoIpFileUnreadable, AnonymizerFileUnreadable) as error:
+                    log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
+        log.info("files_reloaded")
 
 
 def encryption_keys(settings: Settings) -> str:
@@ -193,7 +206,7 @@ def check_database_address(settings: Settings) -> None:
 @asynccontextmanager
 async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterator[Wired]:
     """Open the ports of one process until the block ends. No connection to the database is made yet."""
-    pool = Pool(conninfo, size=settings.db_pool_size)
+    pool = Pool(conninfo, size=settings.db_pool_size, on_use=record_progress)
     clock = SystemClock()
     vault = vault_of(settings)
     metrics = PrometheusMetrics()
@@ -234,7 +247,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         policy=policy,
     )
     try:
-        yield Wired(ports, storage, pool, metrics, mailboxes, states, conninfo)
+        yield Wired(ports, storage, pool, metrics, mailboxes, states, Turns(), conninfo)
     finally:
         passwords.close()  # otherwise its threads would stay for a minute
         with trio.CancelScope(shield=True):
@@ -341,7 +354,7 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
         raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
 
 
-def anonymizers(settings: Settings) -> Anonymizers:
+def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
     """Return the lookup of VPNs and proxies.
 
     Raises: SettingsInvalid.
@@ -349,7 +362,7 @@ def anonymizers(settings: Settings) -> Anonymizers:
     if settings.anonymizer_networks_file is None:
         return NoAnonymizers()
     try:
-        return open_anonymizers(settings.anonymizer_networks_file)
+        return AnonymizerFile(settings.anonymizer_networks_file)
     except AnonymizerFileUnreadable as error:
         raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
 
@@ -374,6 +387,7 @@ def application(settings: Settings, base_url: str, wired: Wired, routes: Applica
             base_url=base_url,
             frontend_url=settings.frontend_url,
             trusted_proxies=settings.trusted_proxies,
+            is_behind_proxy=not has_own_address(settings.bind),
             rate_limit_factor=settings.rate_limit_factor,
             client_rate=settings.client_rate,
             pool_size=settings.db_pool_size,
@@ -415,4 +429,5 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"
     for name, actor in actors.items():
-        nursery.start_soon(partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states), name=name)
+        supervised = partial(supervise, name, actor, count_restart=ports.metrics.actor_restarted, states=wired.states, turns=wired.turns)
+        nursery.start_soon(supervised, name=name)

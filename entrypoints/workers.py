@@ -13,12 +13,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
-import trio
+
+from entrypoints.supervision import ParentLink, Report, Supervisor, read_reports
 
 HEALTHY_AFTER = 10.0  # seconds; a worker that dies earlier failed to start
 BACKOFF, BACKOFF_MAX = 0.5, 30.0  # seconds before the second start attempt, doubled for each further one
@@ -27,26 +28,21 @@ TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than the drain 
 INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
 SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
 
+SILENT_BEATS = 2.5  # intervals without a beat after which a worker counts as stuck; the supervisor waits for four
+REPORTS_AT_ONCE = 4000  # bytes; a multiple of the size of a report
+
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger("workers")
 
 
-async def parent_gone(fd: int) -> None:
-    """Return when the parent has ended, or when it wants this worker to stop quickly after Ctrl-C.
-
-    `fd` is the reading end of the pipe from the parent.
-    """
-    # The pipe carries no data. It becomes readable when its only writer, the parent, has ended for
-    # any reason.
-    await trio.lowlevel.wait_readable(fd)
-
-
 def run_workers(
     count: int,
-    work: Callable[[int], int],
+    work: Callable[[ParentLink], int],
     listening: socket.socket,
+    supervisor: Supervisor,
     *,
+    reloads: bool = True,
     on_death: Callable[[int], object] = lambda pid: None,
     give_up: Callable[[], bool] = lambda: False,
     term_grace: float = TERM_GRACE,
@@ -54,22 +50,27 @@ def run_workers(
 ) -> int:
     """Keep `count` processes running until SIGTERM or SIGINT, and return the exit code. Call it in the main thread.
 
-    Each process is a fork, and its exit code is the result of `work`. The argument of `work` is the
-    descriptor for `parent_gone`. `work` must not use what belongs to one process, such as the
-    parent's database connections. `on_death` is called with the process id of each worker that
-    ended. `give_up` is called whenever any child process has ended.
+    Each process is a fork, and its exit code is the result of `work`. `work` must not use what belongs
+    to one process, such as the parent's database connections. `on_death` is called with the process
+    id of each worker that ended. `give_up` is called whenever any child process has ended.
+
+    The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
+    true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.
 
     The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed
     while stopping, or if `give_up` returned true; otherwise the exit code of workers that could not
     start.
     """
     grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
-    with _Signals() as signals:
-        return _Parent(count, work, listening, signals, grace, on_death, give_up).run()
+    with _Signals((*_SIGNALS, signal.SIGHUP) if reloads else _SIGNALS) as signals:
+        return _Parent(count, work, listening, signals, supervisor, grace, on_death, give_up).run()
 
 
 class _Signals:
     """The signals that a parent waits for. As a context manager it receives them during the block."""
+
+    def __init__(self, numbers: Sequence[signal.Signals]) -> None:
+        self.numbers = numbers
 
     def __enter__(self) -> "_Signals":
         # The bytes in this pipe are the numbers of signals. The system's handler writes them in any
@@ -77,7 +78,7 @@ class _Signals:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wakeup_fd = signal.set_wakeup_fd(self._writer)
-        self._handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._handlers = {number: signal.signal(number, lambda *_: None) for number in self.numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,28 +88,34 @@ class _Signals:
         os.close(self._reader)
         os.close(self._writer)
 
-    def wait(self, timeout: float | None) -> bytes:
-        """Return the numbers of the signals that arrived, or no bytes after `timeout` seconds."""
-        readable, _, _ = select.select([self._reader], [], [], timeout)
-        return os.read(self._reader, 64) if readable else b""
+    def wait(self, timeout: float | None, other: int) -> tuple[bytes, bool]:
+        """Return the numbers of the signals that arrived, and whether the descriptor `other` is readable.
+
+        Both can be empty after `timeout` seconds.
+        """
+        readable, _, _ = select.select([self._reader, other], [], [], timeout)
+        return os.read(self._reader, 64) if self._reader in readable else b"", other in readable
 
     def reset(self) -> None:
         """Give up the signals in a fork. Outside of its own receiver, a worker ignores SIGINT, so that Ctrl-C causes no traceback."""
         # A SIGINT that comes too early is lost, which is harmless: the pipe from the parent closes
-        # as well.
+        # as well. So is a SIGHUP: the parent sends it to workers that are ready.
         signal.set_wakeup_fd(-1)
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+        for number in self.numbers:
+            signal.signal(number, signal.SIG_IGN if number in (signal.SIGINT, signal.SIGHUP) else signal.SIG_DFL)
         os.close(self._reader)
         os.close(self._writer)
 
 
 @dataclass(slots=True)
 class _Worker:
-    """The current process of one worker, and its failures to start."""
+    """The current process of one worker, its reports, and its failures to start."""
 
     pid: int | None = None
     since: float = 0.0
+    heard_at: float = 0.0  # of the last beat, or of the start
+    is_ready: bool = False
+    must_reload: bool = False
     start_at: float = 0.0
     failures: int = 0  # consecutive failures to start
 
@@ -119,9 +126,10 @@ class _Parent:
     def __init__(
         self,
         count: int,
-        work: Callable[[int], int],
+        work: Callable[[ParentLink], int],
         listening: socket.socket,
         signals: _Signals,
+        supervisor: Supervisor,
         grace: Mapping[signal.Signals, float],
         on_death: Callable[[int], object],
         give_up: Callable[[], bool],
@@ -129,31 +137,83 @@ class _Parent:
         """Prepare to start `count` workers. `grace` has the seconds between a signal and SIGKILL."""
         self._work = work
         self._signals = signals
+        self._supervisor = supervisor
+        self._beat_at = 0.0  # when the supervisor gets the next beat
         self._on_death = on_death
         self._give_up = give_up
         self._grace = grace
         self._workers = [_Worker() for _ in range(count)]
         # Workers inherit the reading end. The writing end stays open while the parent lives.
         self._pipe_reader, self._pipe_writer = os.pipe()
+        self._reports_reader, self._reports_writer = os.pipe()
+        os.set_blocking(self._reports_writer, False)
         self._listening = listening
         self._stop_by: float | None = None  # the deadline for stopping workers
         self._interrupts = 0
         self._exit_code = 0
+        self._was_ready = False  # at least one worker
+        self._is_reloading = False
 
     def run(self) -> int:
         try:
             self._handle(signal.SIGCHLD)  # a child may have died before the signals were received
             while self._stop_by is None or self._running():
                 self._start_due()
-                numbers = self._signals.wait(self._timeout())
+                numbers, has_reports = self._signals.wait(self._timeout(), self._reports_reader)
+                if has_reports:
+                    self._read_reports()
                 for number in numbers:
                     self._handle(number)
+                self._beat()
                 if self._stop_by is not None and time.monotonic() >= self._stop_by:
                     self._kill()
             return self._exit_code
         finally:
             self._close_pipe()
-            os.close(self._pipe_reader)
+            for descriptor in (self._pipe_reader, self._reports_reader, self._reports_writer):
+                os.close(descriptor)
+
+    def _read_reports(self) -> None:
+        processes = {pid: worker for worker, pid in self._running()}
+        for pid, report in read_reports(os.read(self._reports_reader, REPORTS_AT_ONCE)):
+            worker = processes.get(pid)
+            if worker is None:  # it has ended meanwhile
+                continue
+            worker.heard_at = time.monotonic()
+            if report is Report.READY and worker.is_ready:
+                worker.must_reload = False
+                self._end_reload()
+            elif report is Report.READY:
+                worker.is_ready = True
+                if not self._was_ready:
+                    self._was_ready = True
+                    self._supervisor.ready()
+                if worker.must_reload:  # it may have read the files before the signal
+                    os.kill(pid, signal.SIGHUP)
+
+    def _beat(self) -> None:
+        """Let the supervisor know how the workers are, if that is due. A worker that the parent starts again is no problem."""
+        interval, now = self._supervisor.interval, time.monotonic()
+        if interval is None or self._stop_by is not None or now < self._beat_at:
+            return
+        self._beat_at = now + interval
+        silent = [pid for worker, pid in self._running() if now - worker.heard_at > SILENT_BEATS * interval]
+        self._supervisor.beat(f"These workers do not respond: {silent}." if silent else None)
+
+    def _reload(self) -> None:
+        self._is_reloading = self._was_ready  # the report of the end says that the port answers
+        if self._is_reloading:
+            self._supervisor.reloading()
+        for worker, pid in self._running():
+            worker.must_reload = True
+            if worker.is_ready:
+                os.kill(pid, signal.SIGHUP)
+        self._end_reload()
+
+    def _end_reload(self) -> None:
+        if self._is_reloading and self._stop_by is None and not any(worker.must_reload for worker, _ in self._running()):
+            self._is_reloading = False
+            self._supervisor.ready()
 
     def _handle(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -165,6 +225,9 @@ class _Parent:
             if self._stop_by is None and self._give_up():
                 self._exit_code = 1
                 self._stop(signal.SIGTERM)
+        elif number == signal.SIGHUP:
+            if self._stop_by is None:
+                self._reload()
         else:
             self._stop(signal.Signals(number))
 
@@ -175,14 +238,18 @@ class _Parent:
         if self._stop_by is not None:
             deadline = self._stop_by
         else:
-            deadline = min((worker.start_at for worker in self._workers if worker.pid is None), default=math.inf)
+            starts = (worker.start_at for worker in self._workers if worker.pid is None)
+            deadline = min(starts, default=math.inf)
+            if self._supervisor.interval is not None:
+                deadline = min(deadline, self._beat_at)
         return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
     def _start_due(self) -> None:
         now = time.monotonic()
         for worker in self._workers:
             if worker.pid is None and worker.start_at <= now and self._stop_by is None:
-                worker.since = now
+                worker.since = worker.heard_at = now
+                worker.is_ready = worker.must_reload = False
                 try:
                     worker.pid = self._fork()
                 except OSError as error:  # no memory or no process is left
@@ -191,7 +258,7 @@ class _Parent:
 
     def _fork(self) -> int:
         # Before its reset, the worker would report a signal to the parent.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals.numbers)
         try:
             pid = os.fork()
             if pid == 0:
@@ -208,7 +275,8 @@ class _Parent:
             # gets it only from the parent, and can tell the first from the second.
             os.setpgid(0, 0)
             os.close(self._pipe_writer)
-            code = self._work(self._pipe_reader)
+            os.close(self._reports_reader)
+            code = self._work(ParentLink(self._pipe_reader, self._reports_writer, self._supervisor.watchdog_interval))
         except BaseException:
             traceback.print_exc()
         finally:
@@ -221,6 +289,7 @@ class _Parent:
     def _record_death(self, worker: _Worker, pid: int, code: int) -> None:
         worker.pid = None
         self._on_death(pid)
+        self._end_reload()
         if self._stop_by is not None:
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):
                 self._exit_code = self._exit_code or 1
@@ -245,6 +314,8 @@ class _Parent:
             self._stop(signal.SIGTERM)
 
     def _stop(self, number: signal.Signals) -> None:
+        if self._stop_by is None:
+            self._supervisor.stopping()
         # While any process has the socket open, the kernel accepts connections that no process
         # would serve.
         self._listening.close()

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import jwt
 
-from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, load_key
+from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, has_type, load_key
 from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.client_settings_rules import ASSERTION_ALGORITHMS, ClientKeysInvalid
 from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid
@@ -67,11 +67,11 @@ def _read(jws: jwt.PyJWS, assertion: str, keys: Keys) -> dict[str, Any]:
         header = jws.get_unverified_header(assertion)
     except (jwt.InvalidTokenError, ValueError):
         raise ClientAssertionInvalid("it is not a signed JWT") from None
-    algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
+    algorithm = header.get("alg")
     if algorithm not in ASSERTION_ALGORITHMS:
         raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
     # Each kind of our own tokens has another type (RFC 8725 section 3.11).
-    if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
+    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
         raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
     try:
         return _parse(jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))

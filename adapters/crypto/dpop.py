@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import jwt
 
-from adapters.crypto.jwk import KEY_TYPES, KeyUnusable, load_key
+from adapters.crypto.jwk import KEY_TYPES, KeyUnusable, has_type, load_key
 from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent, parse_keys, thumbprint
 from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
@@ -72,7 +72,7 @@ class JwtDpopProofs:
         except (jwt.InvalidTokenError, ValueError, RecursionError):
             raise ProofInvalid("it is not a signed JWT") from None
         algorithm, jwk = header.get("alg"), header.get("jwk")
-        if header.get("typ") != PROOF_TYPE:
+        if not has_type(header, PROOF_TYPE):
             raise ProofInvalid(f"its typ must be {PROOF_TYPE}")
         if not isinstance(algorithm, str) or algorithm not in PROOF_ALGORITHMS:
             raise ProofInvalid("its alg must be ES256, EdDSA, PS256 or RS256")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jwt
 
-from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key
+from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key, has_type
 from adapters.crypto.tokens import REFUSED_HEADERS
 
 # No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign
@@ -43,10 +43,10 @@ def read_id_token(token: str, keys: Keys, *, issuer: str, client_id: str, nonce:
         header = _jws.get_unverified_header(token)
     except (jwt.InvalidTokenError, ValueError):
         raise IdTokenInvalid("the ID token is not a signed token") from None
-    algorithm, type_ = header.get("alg"), header.get("typ", "JWT")
+    algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         raise IdTokenInvalid("the ID token is signed in a way that is not accepted")
-    if not REFUSED_HEADERS.isdisjoint(header) or not isinstance(type_, str) or type_.upper() != "JWT":
+    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
         raise IdTokenInvalid("the ID token has a header that is not accepted")
     key = _find_key(keys, algorithm, header.get("kid"))
     try:

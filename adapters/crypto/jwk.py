@@ -17,6 +17,12 @@ MAX_KEYS: Final = 50  # considered per token
 Keys = Sequence[Mapping[str, Any]]  # the keys of a JWK set (RFC 7517 section 5)
 
 
+def has_type(header: Mapping[str, Any], type_: str) -> bool:
+    """Return whether the `typ` of a header is this type. Case and "application/" do not matter (RFC 7515 section 4.1.9)."""
+    value = header.get("typ")
+    return isinstance(value, str) and value.lower().removeprefix("application/") == type_
+
+
 class NoSuchKey(Exception):
     """None of the keys has the id and the type of the token's signature."""
 

@@ -89,30 +89,34 @@ class ClientSettings:
 def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
     """Return the public keys of a JWK set with the members that are used, in the order of the set.
 
+    Keys of other types, for encryption, or for other algorithms are ignored (RFC 7517 section 5).
     The numbers in the keys are not checked here (`ports.crypto.ClientAssertions.check_keys`).
 
     Raises: ClientKeysInvalid, PrivateKeySent.
     """
     if any(_PRIVATE_MEMBERS & key.keys() or key.get("kty") == "oct" for key in keys):
         raise PrivateKeySent
-    parsed = tuple(_parse_key(key) for key in keys)
+    parsed = tuple(_parse_key(key) for key in keys if _is_for_us(key))
     ids = [key["kid"] for key in parsed if "kid" in key]
     if not 0 < len(parsed) <= MAX_KEYS or len(set(ids)) < len(ids):
         raise ClientKeysInvalid
     return parsed
 
 
+def _is_for_us(key: Mapping[str, object]) -> bool:
+    algorithms = _ALGORITHMS.get(str(key.get("kty")), ())
+    return key.get("use", "sig") == "sig" and key.get("alg", next(iter(algorithms), None)) in algorithms
+
+
 def _parse_key(key: Mapping[str, object]) -> Jwk:
-    type_ = key.get("kty")
-    if not isinstance(type_, str) or type_ not in _PUBLIC_MEMBERS:
-        raise ClientKeysInvalid
+    type_ = str(key["kty"])
     members = {name: key[name] for name in (*_PUBLIC_MEMBERS[type_], "kid", "use", "alg") if name in key}
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
     kid = texts.get("kid", "")
     if len(kid) > MAX_KID_LENGTH or not is_printable(kid):
         raise ClientKeysInvalid
-    if not is_complete or texts.get("use", "sig") != "sig" or texts.get("alg", _ALGORITHMS[type_][0]) not in _ALGORITHMS[type_]:
+    if not is_complete:
         raise ClientKeysInvalid
     return texts
 

@@ -181,6 +181,7 @@ class Edge:
     rate_limit_factor: float | None  # None switches the limits off
     client_rate: float  # token requests per second for an application with a client secret
     metrics_token: str | None
+    is_behind_proxy: bool = False  # the service listens on a Unix socket or on a socket of systemd
     pool_size: int = 10  # connections of this process to the database
     scim_string_status: bool = False  # send the status of SCIM errors as a string (decision 121)
     billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
@@ -234,6 +235,7 @@ def configure(
         options=EdgeOptions(
             body_limit=body_limit,
             trusted_proxies=edge.trusted_proxies,
+            is_behind_proxy=edge.is_behind_proxy,
             cors_origin=origin_of(edge.frontend_url) if edge.frontend_url else None,
             render_error=partial(_render_error, routes, edge.scim_string_status, ports.policy.support),
             https=base.scheme == "https",

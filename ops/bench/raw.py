@@ -49,7 +49,8 @@ async def on_our_server() -> None:
     """Serve on the server of Gatehouse."""
     import trio
 
-    from entrypoints.http.edge.protocol.server import listen, serve_http
+    from entrypoints.http.edge.protocol.listening import listen
+    from entrypoints.http.edge.protocol.server import serve_http
     from entrypoints.settings import KEEP_ALIVE
 
     listening = listen("127.0.0.1:0")

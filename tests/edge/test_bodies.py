@@ -119,7 +119,7 @@ def test_invalid_json_has_one_error(raw: bytes) -> None:
         b'{"a":-100000000000000000000}',
         b'{"a":1}{}',
         b'{"a":1}x',
-        b"\xef\xbb\xbf{}",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}",
         b'{"a":"\xff"}',
         b'{"a":"\xed\xa0\x80"}',
         b'{"a":"\xc0\xaf"}',

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, limit_key
+from entrypoints.http.edge.client_address import NO_ADDRESS, client_address, forwarded_address, is_local, limit_key
 
 PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
@@ -43,6 +43,27 @@ def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(
     peer: str | None, forwarded_for: str | None, expected: str
 ) -> None:
     assert client_address(peer, forwarded_for, PROXIES) == expected
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "expected"),
+    [
+        ("203.0.113.5", "203.0.113.5"),
+        ("198.51.100.7, 203.0.113.5", "203.0.113.5"),
+        ("203.0.113.5, 10.2.3.4", "203.0.113.5"),
+        ("rubbish, 10.2.3.4", "10.2.3.4"),
+        ("203.0.113.5, unix:", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_peer_of_a_unix_socket_is_a_trusted_proxy(forwarded_for: str | None, expected: str | None) -> None:
+    assert forwarded_address(forwarded_for, PROXIES) == expected
+
+
+def test_a_proxy_on_this_machine_has_a_loopback_address_or_none() -> None:
+    assert all(is_local(peer) for peer in (None, "127.0.0.1", "::1", "::ffff:127.0.0.1"))
+    assert not any(is_local(peer) for peer in ("10.0.0.1", "192.0.2.1", "::ffff:192.0.2.1", "fe80::1"))
 
 
 def test_without_proxies_the_client_is_the_peer() -> None:

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from entrypoints.http.edge.protocol.client_socket import SEND_AT_ONCE, ClientGone, ClientSocket
-from entrypoints.http.edge.protocol.server import listen
+from entrypoints.http.edge.protocol.listening import listen
 
 SEND_WITHIN = 10.0
 

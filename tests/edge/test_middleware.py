@@ -223,8 +223,6 @@ REFUSED: list[tuple[str, str, list[tuple[str, str]], tuple[int, str], bool]] = [
     ("HTTP/2", "2", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
     ("HTTP/2 with prior knowledge", "2.0", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
     ("HTTP/0.9", "0.9", [], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
-    ("an upgrade to HTTP/2", "1.1", [("upgrade", "h2c")], (505, "HTTP_VERSION_NOT_SUPPORTED"), True),
-    ("an upgrade to WebSocket", "1.1", [("upgrade", "WebSocket")], (400, "BAD_REQUEST"), True),
     ("large headers", "1.1", [("x-filler", "x" * 16384)], (431, "REQUEST_HEADER_FIELDS_TOO_LARGE"), True),
     ("many headers", "1.1", [("x-filler", "x" * 20)] * 512, (431, "REQUEST_HEADER_FIELDS_TOO_LARGE"), True),
     ("a large body", "1.1", [("content-length", "1001")], (413, "PAYLOAD_TOO_LARGE"), True),

@@ -27,7 +27,9 @@ def parse(pieces: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize("cut", [lambda data: [data], lambda data: [data[i : i + 1] for i in range(len(data))]], ids=["at once", "bytes"])
 def test_pipelined_requests_are_parsed_in_order(cut: Callable[[bytes], list[bytes]]) -> None:
     chunks = b"Transfer-Encoding: chunked\r\n\r\n1;x=y\r\na\r\n00A\r\n0123456789\r\n0\r\nX: y\r\n\r\n"
-    data = REQUEST + b"Content-Length: 5\r\n\r\nhello" + REQUEST + chunks + REQUEST + b"\r\n"
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 5\r\n\r\n"  # ignored (RFC 9110 section 7.8)
+    # An empty line before a request is ignored, too (RFC 9112 section 2.2).
+    data = b"\r\n" + REQUEST + upgrade + b"hello\r\n" + REQUEST + chunks + REQUEST + b"\r\n"
     assert parse(cut(data)) == [(b"/a", b"hello"), (b"/a", b"a0123456789"), (b"/a", b"")]
 
 
@@ -39,6 +41,7 @@ def test_pipelined_requests_are_parsed_in_order(cut: Callable[[bytes], list[byte
         (REQUEST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
         (REQUEST + b"Transfer-Encoding: identity\r\n\r\n", 501),
         (b"\x16\x03\x01", 400),
+        (b"\r\n\r\n" + REQUEST, 400),
         (REQUEST + b"X: " + b"x" * MAX_HEADER_BLOCK, 431),
     ],
 )

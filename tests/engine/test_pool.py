@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,7 +23,7 @@ from tests.support.waiting import PATIENCE, eventually
 
 
 @asynccontextmanager
-async def pool_of(conninfo: str, size: int, **options: float) -> AsyncIterator[Pool]:
+async def pool_of(conninfo: str, size: int, **options: Any) -> AsyncIterator[Pool]:
     pool = Pool(conninfo, size=size, **options)
     try:
         yield pool

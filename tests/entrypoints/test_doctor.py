@@ -189,6 +189,14 @@ def test_the_doctor_warns_about_a_frontend_without_tls(url: str | None, health: 
     assert [finding.health for finding in doctor.check_frontend_url(Settings(frontend_url=url))] == health
 
 
+def test_the_doctor_checks_the_directory_of_a_unix_socket(tmp_path: Path) -> None:
+    def health(bind: str) -> Health:
+        return doctor.check_bind(Settings(bind=bind, base_url="https://id.example.com")).health
+
+    assert [health(bind) for bind in ("127.0.0.1:8080", "systemd", f"unix:{tmp_path}/socket")] == [Health.GOOD] * 3
+    assert health(f"unix:{tmp_path}/missing/socket") is Health.BAD
+
+
 def test_the_doctor_warns_about_a_base_url_without_tls() -> None:
     """Most clients do not return a cookie for https alone without TLS (security G-2)."""
     for url, health in (("https://id.example.com", Health.GOOD), ("http://id.example.com", Health.WARNING), (None, Health.WARNING)):

@@ -282,6 +282,20 @@ def test_rate_limits_are_on_off_or_a_factor(settings_from: SettingsFrom, text: s
     assert settings_from(RATE_LIMITS=text).rate_limit_factor == factor
 
 
+def test_a_unix_socket_needs_a_base_url(settings_from: SettingsFrom) -> None:
+    for bind in ("unix:/run/gatehouse/gatehouse.sock", "systemd"):
+        settings = settings_from(BIND=bind, BASE_URL="https://id.example.com")
+        assert (settings.bind, settings.keep_alive_seconds) == (bind, 75)
+        with pytest.raises(SettingsInvalid, match="SSO_BASE_URL is required"):
+            settings_from(BIND=bind, BASE_URL="")
+
+
+@pytest.mark.parametrize("bind", ["unix:", "unix:gatehouse.sock", "unix:/run/", f"unix:/{'x' * 107}"])
+def test_an_unusable_path_of_a_unix_socket_is_refused(settings_from: SettingsFrom, bind: str) -> None:
+    with pytest.raises(SettingsInvalid, match="must have an absolute path"):
+        settings_from(BIND=bind, BASE_URL="https://id.example.com")
+
+
 @pytest.mark.parametrize("bind", ["127.0.0.1:8080", "0.0.0.0:80", "[::]:8080", "[::1]:0", "localhost:65535", ":8080"])
 def test_valid_bind_addresses_are_accepted(settings_from: SettingsFrom, bind: str) -> None:
     assert settings_from(BIND=bind).bind == bind

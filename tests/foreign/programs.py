@@ -16,7 +16,8 @@ from tests.proof.e2e.docs.walk import is_open
 from tests.support.waiting import PATIENCE, until
 
 PYTHON: Final = ROOT / ".venv" / "foreign" / "bin"
-NODE: Final = ROOT / "tests" / "foreign" / "node"
+FOREIGN: Final = ROOT / "tests" / "foreign"
+NODE: Final = FOREIGN / "node"
 # Next.js sends no usage data, and leaves our lock file alone.
 _NEXT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NEXT_IGNORE_INCORRECT_LOCKFILE": "1"}
 

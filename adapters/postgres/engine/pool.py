@@ -3,7 +3,7 @@
 The pool hands out the connection that was returned last, so that a process with few requests uses few connections.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Final
@@ -72,8 +72,17 @@ class Pool:
     """
 
     def __init__(
-        self, conninfo: str, *, size: int, acquire_timeout: float = 5.0, statement_timeout: float = 15.0, lock_timeout: float = 5.0
+        self,
+        conninfo: str,
+        *,
+        size: int,
+        acquire_timeout: float = 5.0,
+        statement_timeout: float = 15.0,
+        lock_timeout: float = 5.0,
+        on_use: Callable[[], object] = lambda: None,
     ) -> None:
+        """`on_use` is called before a task waits for a connection, and when the task returns it."""
+        self._on_use = on_use
         self._conninfo = conninfo
         self._size = size
         self._acquire_timeout = acquire_timeout
@@ -113,6 +122,7 @@ class Pool:
     async def _acquire(self, task: trio.lowlevel.Task) -> Connection:
         if self._closed:
             raise RuntimeError("the pool is closed")
+        self._on_use()
         deadline = trio.current_time() + self._acquire_timeout
         try:
             self._limiter.acquire_on_behalf_of_nowait(task)
@@ -180,6 +190,7 @@ class Pool:
         else:
             self._idle.append(connection)
         self._limiter.release_on_behalf_of(task)
+        self._on_use()
 
 
 class Lease:

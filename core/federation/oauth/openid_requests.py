@@ -40,6 +40,7 @@ MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
 _MAX_AGE: Final = timedelta(days=3650)
+_KNOWN_CLAIMS: Final = USER_CLAIMS | {SESSION_EXPIRY, "acr", "sub"}
 
 
 class ResponseTypeRefused(AuthorizationRefused):
@@ -318,7 +319,7 @@ def _parse_members(members: Any) -> dict[str, _RequestedMember]:
         return {}
     if not isinstance(members, dict):
         raise ClaimsInvalid
-    return {name: _parse_member(member) for name, member in members.items()}
+    return {name: _parse_member(member) for name, member in members.items() if name in _KNOWN_CLAIMS}
 
 
 def _parse_member(member: Any) -> _RequestedMember:
@@ -346,7 +347,8 @@ def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[Acr |
         wished = member.values
     if essential and not any(value in tuple(Acr) for value in essential):
         raise AuthenticationUnmet
-    return _weakest(essential), Acr.MFA if wished[0] == Acr.MFA else None
+    preferred = next((value for value in wished if value in tuple(Acr)), None)  # unknown ones are ignored
+    return _weakest(essential), Acr.MFA if preferred == Acr.MFA else None
 
 
 def _weakest(values: tuple[str, ...]) -> Acr | None:

@@ -74,7 +74,7 @@ def decode(raw: bytes) -> dict[str, Any]:
         raise BodyTooComplex
     try:
         value = json.loads(
-            raw.decode("utf-8"),
+            raw.decode("utf-8-sig"),  # without a byte order mark, which some clients write (RFC 8259 section 8.1)
             object_pairs_hook=_without_duplicates,
             parse_constant=_refuse_constant,
             parse_int=_bounded,

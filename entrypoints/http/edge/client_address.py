@@ -27,16 +27,25 @@ def client_address(peer: str | None, forwarded_for: str | None, trusted: Sequenc
     address = _address(peer) if peer is not None else None
     if address is None:
         return NO_ADDRESS
-    rest = forwarded_for
-    while _is_trusted(address, trusted):
+    return (forwarded_address(forwarded_for, trusted) if _is_trusted(address, trusted) else None) or str(address)
+
+
+def forwarded_address(forwarded_for: str | None, trusted: Sequence[Network]) -> str | None:
+    """Return the canonical client address that a trusted proxy reports, or None if its X-Forwarded-For ends with no address."""
+    rest, comma, address = forwarded_for or "", ",", None
+    while comma and (address is None or _is_trusted(address, trusted)):
         rest, comma, entry = rest.rpartition(",")
         forwarded = _forwarded(entry)
         if forwarded is None:
             break
         address = forwarded
-        if not comma:
-            break
-    return str(address)
+    return None if address is None else str(address)
+
+
+def is_local(peer: str | None) -> bool:
+    """Return whether the peer is a program on this machine: at a loopback address, or without an address on a Unix socket."""
+    address = _address(peer) if peer is not None else None
+    return address is None or address.is_loopback
 
 
 def limit_key(address: str) -> str:

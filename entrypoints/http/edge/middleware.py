@@ -18,10 +18,11 @@ from os import urandom
 from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
+import structlog
 import trio
 
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
-from entrypoints.http.edge.client_address import Network, client_address
+from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local
 from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, internal_error_message
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 
@@ -32,16 +33,21 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+log = structlog.get_logger("http")
+
 CLIENT_GONE = 499  # logged, never sent: the client disconnected before the response
 
 BODY_WITHIN = 30.0  # seconds for the whole request body (security N-3)
 SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the shutdown canceled
 
+# Probes may ask on a Unix socket directly, without a proxy.
+HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
+
 # These headers must not be repeated: two parts of the system could use different values (security
 # P-6, Hypercorn issue 280).
 _SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
 _SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key", b"transfer-encoding", b"content-length"}
-_READ = _SINGLE | {b"accept", b"host", b"origin", b"upgrade", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
+_READ = _SINGLE | {b"accept", b"host", b"origin", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
 
 _REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 
@@ -122,10 +128,15 @@ def json_error(error: DirectResponse, record: RequestRecord, accept: str | None)
 
 @dataclass(frozen=True, slots=True)
 class EdgeOptions:
-    """The limits and headers of the middleware. `body_limit` returns the largest body of a path, in bytes."""
+    """The limits and headers of the middleware. `body_limit` returns the largest body of a path, in bytes.
+
+    `is_behind_proxy` says that the server listens on a Unix socket or on a socket of systemd. Every peer on
+    this machine is a trusted proxy then.
+    """
 
     body_limit: Callable[[str], int]
     trusted_proxies: Sequence[Network] = ()
+    is_behind_proxy: bool = False
     cors_origin: str | None = None
     https: bool = False
     body_within: float = BODY_WITHIN  # seconds
@@ -142,6 +153,7 @@ class EdgeMiddleware:
         self._observe = observe
         self._body_limit = options.body_limit
         self._trusted = tuple(options.trusted_proxies)
+        self._is_behind_proxy = options.is_behind_proxy
         self._cors_origin = options.cors_origin.encode() if options.cors_origin else None
         self.body_within = options.body_within
         self._render_error = options.render_error
@@ -175,6 +187,9 @@ class EdgeMiddleware:
         scope = {**scope, "request_record": record}  # ASGI requires a copy for a changed scope
         response = _unacceptable(scope, headers, repeated, size) or _normalize(scope, headers)
         record.path = scope["path"]
+        if response is None and self._is_behind_proxy and record.address == NO_ADDRESS and record.path not in HEALTH_PATHS:
+            log.warning("forwarded_for_missing", header="X-Forwarded-For", nginx=_NGINX_LINE, caddy="sent by default")
+            response = _NOT_FORWARDED
         call = self._new_call(record, headers, receive, send)
         try:
             if response is None:
@@ -197,14 +212,14 @@ class EdgeMiddleware:
             await record.after_response(record)
 
     def _new_record(self, scope: Scope, headers: dict[bytes, bytes]) -> RequestRecord:
-        method, peer = scope["method"], scope.get("client")
-        forwarded_for = headers[b"x-forwarded-for"].decode("latin-1") if self._trusted and b"x-forwarded-for" in headers else None
-        return RequestRecord(
-            _request_id(headers.get(b"x-request-id")),
-            method if method in METHODS else OTHER,
-            scope["path"],
-            client_address(peer[0] if peer else None, forwarded_for, self._trusted),
-        )
+        method, peer = scope["method"], scope["client"][0] if scope.get("client") else None
+        has_proxies = self._trusted or self._is_behind_proxy
+        forwarded_for = headers[b"x-forwarded-for"].decode("latin-1") if has_proxies and b"x-forwarded-for" in headers else None
+        if self._is_behind_proxy and is_local(peer):
+            address = forwarded_address(forwarded_for, self._trusted) or NO_ADDRESS
+        else:
+            address = client_address(peer, forwarded_for, self._trusted)
+        return RequestRecord(_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address)
 
     def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
         """Return the state of this request, with the CORS policy of its path (decision 29, security G-3)."""
@@ -471,12 +486,6 @@ def _unacceptable(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, si
         return DirectResponse(431, SENTENCES[431], close=True)
     if scope["method"] == "CONNECT":
         return _NO_PROXY
-    if b"upgrade" in headers:
-        protocol = headers[b"upgrade"].lower()
-        if b"h2c" in protocol:
-            return _NOT_HTTP_1
-        if b"websocket" in protocol:
-            return _NO_WEBSOCKET
     return None
 
 
@@ -537,11 +546,14 @@ _MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
 _AMBIGUOUS = DirectResponse(
     400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True
 )
+_NGINX_LINE = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
+_NOT_FORWARDED = DirectResponse(
+    400, "The reverse proxy sent no client address. Let it set the header X-Forwarded-For; the log names the setting."
+)
 _NOT_HTTP_1 = DirectResponse(505, SENTENCES[505], close=True)
 _NO_PROXY = DirectResponse(
     405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(METHODS)),)
 )
-_NO_WEBSOCKET = DirectResponse(400, "WebSockets are not supported. Send a request without the header Upgrade.", close=True)
 _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)
 _SHUTTING_DOWN = DirectResponse(503, SENTENCES[503], close=True, headers=((b"retry-after", b"1"),))

@@ -144,6 +144,12 @@ async def test_three_signature_algorithms_are_accepted(openid: Case, algorithm: 
     assert (await openid.identify()).subject == "4711", "there is one key of the kind"
 
 
+async def test_unknown_header_members_and_a_type_in_full_are_accepted(openid: Case) -> None:
+    """Members that are not understood are ignored, and media types may have their prefix (RFC 7515 sections 4 and 4.1.9)."""
+    openid.server.sign = partial(sign, typ="application/JWT", x5t="x", cty="x")
+    assert (await openid.identify()).subject == "4711"
+
+
 @pytest.mark.parametrize(
     "forge",
     [as_hmac, unsigned, by_another_key, with_another_subject, partial(sign, algorithm="RS512"), partial(sign, jku="http://evil.example"),

@@ -16,12 +16,14 @@ import trio
 
 from entrypoints import workers
 from entrypoints.http.edge.middleware import Receive, Scope, Send
-from entrypoints.http.edge.protocol.server import listen, serve_http
+from entrypoints.http.edge.protocol.listening import listen
+from entrypoints.http.edge.protocol.server import serve_http
+from entrypoints.supervision import ParentLink, Supervisor, beat_forever
 
 fork = os.fork
 
 
-async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None:
+async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) -> None:
     interrupts = 0
     shutdown = trio.Event()
 
@@ -35,25 +37,32 @@ async def work(listening: socket.socket, parent: int, *, stubborn: bool) -> None
         await send({"type": "http.response.body", "body": body})
 
     async def await_orphanhood() -> None:
-        await workers.parent_gone(parent)
+        await parent.wait_until_gone()
         if not stubborn:
             shutdown.set()
 
     async def await_signal() -> None:
         nonlocal interrupts
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
+                if number == signal.SIGHUP:
+                    print_line(f"reload {os.getpid()}")
+                    parent.ready()
+                    continue
                 interrupts += number == signal.SIGINT
                 print_line(f"{signal.Signals(number).name} {os.getpid()} {interrupts}")
                 if not stubborn:
                     shutdown.set()
 
+    def report_start() -> None:
+        print_line(f"up {os.getpid()}")
+        parent.ready()
+
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(beat_forever, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
-        await serve_http(
-            app, listening, shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=lambda: print_line(f"up {os.getpid()}")
-        )
+        await serve_http(app, listening, shutdown=shutdown, shutdown_grace=1, keep_alive=60, on_started=report_start)
         nursery.cancel_scope.cancel()
 
 
@@ -89,7 +98,7 @@ def main() -> None:
     with listen("127.0.0.1:0") as listening:
         print_line(f"port {listening.getsockname()[1]}")
 
-        def start(parent: int) -> int:
+        def start(parent: ParentLink) -> int:
             if options.full:
                 sys.stdout = Path("/dev/full").open("w")  # noqa: SIM115 (until the process ends)
                 sys.stdout.write("this cannot be flushed")
@@ -102,6 +111,7 @@ def main() -> None:
             options.count,
             start,
             listening,
+            Supervisor.from_environment(),
             on_death=lambda pid: print_line(f"dead {pid}"),
             term_grace=1.0 if options.stubborn else 10.0,
             int_grace=3600.0,  # so that no worker ends because of the deadline after Ctrl-C

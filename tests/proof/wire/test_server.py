@@ -20,7 +20,8 @@ from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
-from entrypoints.http.edge.protocol.server import BACKLOG, HEADERS_WITHIN, BindError, listen, serve_http
+from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
+from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
 from entrypoints.settings import KEEP_ALIVE
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
@@ -399,14 +400,42 @@ async def test_the_kernel_drops_an_unresponsive_peer() -> None:
 # Refusals
 
 
-async def test_http_2_by_upgrade_is_refused(application: SmallApplication, app: App) -> None:
+UPGRADES = {
+    "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
+    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+    "several": b"Connection: Upgrade\r\nUpgrade: TLS/1.3, h2c\r\nUpgrade: websocket\r\n",
+}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"]
+)
+@pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
+async def test_an_upgrade_is_ignored(app: App, upgrade: bytes, body: bytes) -> None:
+    """The connection goes on with HTTP/1.1, also with a pipelined request (RFC 9110 section 7.8)."""
+    request = POST + upgrade + body if body else b"GET /api/quick HTTP/1.1\r\nHost: test\r\n" + upgrade + b"\r\n"
     async with serving(app) as server, server.client() as client:
-        reply = await client.get(
-            "/api/quick", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA"
-        )
-        assert (reply.status, json.loads(reply.body)["error_code"]) == (505, "HTTP_VERSION_NOT_SUPPORTED")
-        assert await client.is_closed()
-        assert application.calls == []
+        await client.send(request + request)
+        for _ in range(2):
+            reply = await client.reply()
+            assert (reply.status, reply.body, "upgrade" in reply.headers) == (200, b"hello" if body else b"ok", False)
+        assert (await client.get("/api/quick")).status == 200
+
+
+async def test_an_empty_line_between_requests_is_ignored(app: App) -> None:
+    async with serving(app) as server, server.client() as client:
+        for _ in range(3):
+            await client.send(b"\r\n")
+            assert (await client.get("/api/quick")).status == 200
+
+
+async def test_an_expectation_of_http_1_0_is_ignored(app: App) -> None:
+    """The client would take an interim response for the final one (RFC 9110 section 10.1.1)."""
+    async with serving(app) as server, server.client() as client:
+        await client.send(POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+        await client.send(b"hello")
+        assert (await client.rest()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_http_2_by_prior_knowledge_is_refused(application: SmallApplication, app: App) -> None:
@@ -418,14 +447,6 @@ async def test_http_2_by_prior_knowledge_is_refused(application: SmallApplicatio
         assert (await client.rest()).startswith(b"HTTP/1.1 505 ")
         assert application.calls == []
         assert [exchange.status for exchange in server.exchanges] == [505]
-
-
-async def test_a_websocket_is_refused(application: SmallApplication, app: App) -> None:
-    async with serving(app) as server, server.client() as client:
-        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-        assert (await client.get("/api/quick", *upgrade)).status == 400
-        assert await client.is_closed()
-        assert application.calls == []
 
 
 async def test_connect_is_refused(application: SmallApplication, app: App) -> None:

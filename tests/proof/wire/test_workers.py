@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import trio
 
 from tests import ROOT
 from tests.proof.wire.wire import Client
+from tests.support.supervisor import NotifySocket
 from tests.support.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
@@ -49,10 +51,12 @@ class Service:
 
 
 @asynccontextmanager
-async def service(*arguments: str) -> AsyncIterator[Service]:
+async def service(*arguments: str, **variables: str) -> AsyncIterator[Service]:
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "tests.proof.wire.several", *arguments],
         cwd=ROOT,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -164,3 +168,36 @@ async def test_a_worker_that_cannot_be_forked_is_started_later() -> None:
         assert (await several.ask("/")).decode() in pids
         several.process.send_signal(signal.SIGTERM)
         assert await several.wait() == 0
+
+
+@pytest.mark.parametrize("is_abstract", [True, False], ids=["abstract", "path"])
+async def test_the_supervisor_learns_of_start_reload_and_stop(is_abstract: bool) -> None:
+    with NotifySocket(is_abstract=is_abstract) as supervisor:
+        async with service("--count", "2", **supervisor.variables()) as several:
+            pids = sorted(await several.wait_for_lines("up", 2))
+            assert await trio.to_thread.run_sync(supervisor.receive_until, "READY=1")
+            several.process.send_signal(signal.SIGHUP)
+            reloading = await trio.to_thread.run_sync(supervisor.receive)
+            assert reloading.keys() == {"RELOADING", "MONOTONIC_USEC"}
+            assert 0 < int(reloading["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+            assert await trio.to_thread.run_sync(supervisor.receive) == {"READY": "1"}
+            assert sorted(await several.wait_for_lines("reload", 2)) == pids
+            several.process.send_signal(signal.SIGTERM)
+            assert await trio.to_thread.run_sync(supervisor.receive) == {"STOPPING": "1"}
+            assert await several.wait() == 0
+            assert sorted(await several.wait_for_lines("dead", 2)) == pids
+
+
+async def test_the_watchdog_gets_no_beat_while_a_worker_is_blocked() -> None:
+    with NotifySocket() as supervisor:
+        async with service("--count", "2", **supervisor.variables(watchdog=2)) as several:
+            pids = await several.wait_for_lines("up", 2)
+            assert await trio.to_thread.run_sync(supervisor.receive_until, "READY=1", "WATCHDOG=1")
+            os.kill(int(pids[0]), signal.SIGSTOP)
+            problem = f"STATUS=These workers do not respond: [{pids[0]}]."
+            await trio.to_thread.run_sync(supervisor.receive_until, problem)
+            assert (await several.ask("/")).decode() == pids[1]
+            os.kill(int(pids[0]), signal.SIGCONT)
+            assert await trio.to_thread.run_sync(supervisor.receive_until, "STATUS=Serving.") == ["STATUS=Serving."]
+            assert await trio.to_thread.run_sync(supervisor.receive_until, "WATCHDOG=1")
+            assert await several.wait_for_lines("up", 2) == pids

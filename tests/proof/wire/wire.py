@@ -9,7 +9,8 @@ import trio
 
 from entrypoints.http.app import Application
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, RequestRecord
-from entrypoints.http.edge.protocol.server import Malformed, listen, serve_http
+from entrypoints.http.edge.protocol.listening import listen
+from entrypoints.http.edge.protocol.server import Malformed, serve_http
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE
@@ -117,14 +118,22 @@ class Paths:
 class Served:
     """A running server and its records."""
 
-    port: int
+    address: str | tuple[str, int]  # a path, or host and port
     exchanges: list[RequestRecord]
     shutdown: trio.Event = field(default_factory=trio.Event)
     finished: trio.Event = field(default_factory=trio.Event)
 
+    @property
+    def port(self) -> int:
+        assert not isinstance(self.address, str)
+        return self.address[1]
+
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
+        if isinstance(self.address, str):
+            stream = await trio.open_unix_socket(self.address)
+        else:
+            stream = await trio.open_tcp_stream(*self.address)
         async with stream:
             yield Client(stream)
 
@@ -145,6 +154,7 @@ class Served:
 def serving(
     app: App,
     *,
+    bind: str = "127.0.0.1:0",
     shutdown_grace: float = NEVER,
     headers_within: float = NEVER,
     send_within: float = NEVER,
@@ -160,7 +170,7 @@ def serving(
     options: dict[str, Any] = {"body_limit": lambda path: 256 * 1024, **outer}
     layered = EdgeMiddleware(app, routes=Paths(), observe=exchanges.append, options=EdgeOptions(**options))
     timeouts = {"headers_within": headers_within, "send_within": send_within, "keep_alive": keep_alive}
-    return _serving(layered, layered.malformed, exchanges, shutdown_grace=shutdown_grace, **timeouts)
+    return _serving(layered, layered.malformed, exchanges, bind, shutdown_grace=shutdown_grace, **timeouts)
 
 
 def serving_gatehouse(app: Application) -> AbstractAsyncContextManager[Served]:
@@ -175,9 +185,11 @@ def serving_without_middleware(app: App) -> AbstractAsyncContextManager[Served]:
 
 
 @asynccontextmanager
-async def _serving(app: App, malformed: Malformed | None, exchanges: list[RequestRecord], **options: float) -> AsyncIterator[Served]:
-    listening = listen("127.0.0.1:0")
-    served = Served(listening.getsockname()[1], exchanges)
+async def _serving(
+    app: App, malformed: Malformed | None, exchanges: list[RequestRecord], bind: str = "127.0.0.1:0", **options: float
+) -> AsyncIterator[Served]:
+    listening = listen(bind)
+    served = Served(listening.getsockname(), exchanges)
     started = trio.Event()
 
     async def serve() -> None:

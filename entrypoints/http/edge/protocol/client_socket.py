@@ -28,8 +28,10 @@ class ClientSocket:
 
     def __init__(self, sock: socket.socket, send_within: float) -> None:
         """Raises: OSError if the client has already reset the connection."""
-        self.peer: tuple[str, int] = sock.getpeername()[:2]
-        self.local: tuple[str, int] = sock.getsockname()[:2]
+        peer, local = sock.getpeername(), sock.getsockname()
+        is_unix = sock.family == socket.AF_UNIX
+        self.peer: tuple[str, int] | None = None if is_unix else peer[:2]
+        self.local: tuple[str, int | None] = (local, None) if is_unix else local[:2]  # as ASGI names them
         self.is_gone = False  # the client no longer receives data
         self._socket = sock
         self._fileno = sock.fileno()

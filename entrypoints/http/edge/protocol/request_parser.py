@@ -34,10 +34,17 @@ class RequestParser:
     def __init__(self) -> None:
         self.is_complete = True  # the body of the current request is parsed
         self._has_head = False  # of the current request
+        self._start: bytes | None = b""  # the data of the next request that h11 has not seen; None after its first byte
         self._connection = _new_connection()
 
     def feed(self, data: bytes) -> None:
         """Add data of the client, which must not be empty: for h11, empty data is the end of the connection."""
+        if self._start is not None:
+            # Old clients send an empty line after a body, which is ignored (RFC 9112 section 2.2).
+            self._start = (self._start + data).removeprefix(b"\r\n")
+            if self._start in (b"", b"\r"):
+                return
+            data, self._start = self._start, None
         self._connection.receive_data(data)
 
     @property
@@ -81,7 +88,7 @@ class RequestParser:
     def _begin_next(self) -> None:
         # h11 reuses a connection only after it has sent the response. It does not send ours.
         unparsed, _ = self._connection.trailing_data
-        self._has_head = False
+        self._has_head, self._start = False, b""
         self._connection = _new_connection()
         if unparsed:
             self.feed(unparsed)

@@ -7,9 +7,7 @@ While an application runs, nothing reads the socket until the application calls 
 body, or, after the body, for the disconnect of the client.
 """
 
-import errno
 import math
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -25,7 +23,6 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.lifespan import Lifespan
 
-from entrypoints.bind import parse_bind
 from entrypoints.http.edge.middleware import Headers, Message
 from entrypoints.http.edge.protocol.client_socket import LINGER, SEND_WITHIN, ClientGone, ClientSocket
 from entrypoints.http.edge.protocol.request_parser import BadRequest, RequestHead, RequestParser
@@ -34,8 +31,6 @@ log = structlog.get_logger("http")
 
 HEADERS_WITHIN = 5.0  # seconds for the headers, from the start of the connection or the first byte of a later request
 MAX_REQUESTS = 1000  # on one connection; clients that connect again spread over the workers
-BACKLOG = 1024
-UNACKNOWLEDGED_WITHIN = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
 
 _ASGI = {"version": "3.0", "spec_version": "2.1"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
@@ -45,50 +40,6 @@ class Malformed(Protocol):
     """The function that returns the response to unparsable input. It also records the request if `observed` is true."""
 
     def __call__(self, status: int, peer: str | None, *, observed: bool) -> tuple[Headers, bytes]: ...
-
-
-class BindError(Exception):
-    """The address cannot be used for listening. The message is a sentence for the operator."""
-
-
-def listen(bind: str) -> socket.socket:
-    """Return a listening socket for an address in the format of `parse_bind`. Workers can inherit it.
-
-    Raises: BindError.
-    """
-    try:
-        host, port = parse_bind(bind)
-    except ValueError as error:
-        raise BindError(f"{bind!r} is not an address to listen on: it {error}.") from None
-    try:
-        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        raise BindError(f"The host {host!r} to listen on has no address on this machine. Choose another address with SSO_BIND.") from None
-    family, _, _, _, address = addresses[0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets a restart bind while old connections are in TIME_WAIT
-        if family == socket.AF_INET6 and address[0] == "::":
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # On Linux, accepted sockets inherit these two options, which saves system calls.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_WITHIN)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except OSError as error:
-        sock.close()
-        reason = {
-            errno.EADDRINUSE: "is already in use; stop the other program, or choose another address with SSO_BIND",
-            errno.EACCES: "requires root; choose a port from 1024 up with SSO_BIND",
-            errno.EADDRNOTAVAIL: "is not an address of this machine; choose another address with SSO_BIND",
-        }.get(error.errno or 0, f"cannot be used for listening: {os.strerror(error.errno or 0)}")
-        raise BindError(f"{bind} {reason}.") from None
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 async def serve_http(
@@ -226,7 +177,7 @@ class _Connection:
                 return None
             if data is not None:
                 parser.feed(data)
-                if not has_begun:
+                if parser.has_data and not has_begun:
                     has_begun, deadline = True, self._deadline(has_begun=True)
         return head
 
@@ -241,8 +192,9 @@ class _Connection:
     async def refuse(self, status: int, *, observed: bool = True, bodiless: bool = False) -> None:
         """Respond to a request that did not reach the application, or to which the application did not respond."""
         headers, body = [(b"content-length", b"0"), (b"connection", b"close")], b""
+        peer = self.client.peer
         if self.server.malformed is not None:
-            headers, body = self.server.malformed(status, self.client.peer[0], observed=observed)
+            headers, body = self.server.malformed(status, peer and peer[0], observed=observed)
         with suppress(ClientGone):
             await self.client.send(self.server.response_head(status, headers) + (b"" if bodiless else body))
 

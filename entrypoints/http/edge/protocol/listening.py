@@ -1,0 +1,164 @@
+"""The listening socket: at an address, at a path, or passed by systemd (sd_listen_fds). Workers inherit it."""
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from entrypoints.bind import SYSTEMD, parse_bind, unix_path
+
+BACKLOG: Final = 1024
+UNACKNOWLEDGED_WITHIN: Final = 20_000  # milliseconds until an unresponsive peer is dropped (TCP_USER_TIMEOUT)
+UMASK_OF_SOCKET: Final = 0o117  # mode 0660: only the user and the group of the service can connect
+FIRST_PASSED: Final = 3  # the descriptor of the first socket from systemd
+
+
+class BindError(Exception):
+    """The address cannot be used for listening. The message is a sentence for the operator."""
+
+
+@contextmanager
+def open_socket(bind: str) -> Iterator[socket.socket]:
+    """Listen during the block. At its end, remove the file of a Unix socket, unless another service has replaced it.
+
+    Raises: BindError.
+    """
+    path = unix_path(bind)
+    with listen(bind) as sock:
+        file = None if path is None else _identity(path)
+        try:
+            yield sock
+        finally:
+            with suppress(FileNotFoundError):
+                if path is not None and _identity(path) == file:
+                    Path(path).unlink()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = Path(path).lstat()
+    return status.st_ino, status.st_mtime_ns  # the number of a removed file is soon used again
+
+
+def listen(bind: str) -> socket.socket:
+    """Return a listening socket for a value of SSO_BIND.
+
+    Raises: BindError.
+    """
+    path = unix_path(bind)
+    if path is not None:
+        return _listen_at_path(Path(path))
+    return _take_from_systemd() if bind == SYSTEMD else _listen_at_address(bind)
+
+
+def _listen_at_address(bind: str) -> socket.socket:
+    try:
+        host, port = parse_bind(bind)
+    except ValueError as error:
+        raise BindError(f"{bind!r} is not an address to listen on: it {error}.") from None
+    try:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise BindError(f"The host {host!r} to listen on has no address on this machine. Choose another address with SSO_BIND.") from None
+    family, _, _, _, address = addresses[0]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets a restart bind while old connections are in TIME_WAIT
+        if family == socket.AF_INET6 and address[0] == "::":
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(address)
+        _start(sock)
+    except OSError as error:
+        sock.close()
+        reason = {
+            errno.EADDRINUSE: "is already in use; stop the other program, or choose another address with SSO_BIND",
+            errno.EACCES: "requires root; choose a port from 1024 up with SSO_BIND",
+            errno.EADDRNOTAVAIL: "is not an address of this machine; choose another address with SSO_BIND",
+        }.get(error.errno or 0, f"cannot be used for listening: {os.strerror(error.errno or 0)}")
+        raise BindError(f"{bind} {reason}.") from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _start(sock: socket.socket) -> None:
+    if sock.family != socket.AF_UNIX:
+        # On Linux, accepted sockets inherit these two options, which saves system calls.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_WITHIN)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+
+
+def _listen_at_path(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(UMASK_OF_SOCKET)
+    try:
+        with _locked(path.parent):
+            _remove_stale(path)
+            sock.bind(str(path))
+            _start(sock)
+    except OSError as error:
+        sock.close()
+        raise BindError(
+            f"{path} cannot be used for listening: {error.strerror}. Choose a path in a directory of the service's user with SSO_BIND."
+        ) from None
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.umask(mask)
+    return sock
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Lock the directory. Of two services that start at once, the second then finds the socket of the first."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket at which no program listens. Raises: BindError if a program does, or if it is not a socket; OSError."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise BindError(f"{path} exists and is not a socket. Choose another path with SSO_BIND.")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except BlockingIOError:  # a program listens, and its queue is full
+            pass
+    raise BindError(f"{path} is already in use; stop the other program, or choose another path with SSO_BIND.")
+
+
+def _take_from_systemd() -> socket.socket:
+    names = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+    process, count, _ = (os.environ.pop(name, None) for name in names)  # not for our child processes
+    if process != str(os.getpid()) or count != "1":
+        raise BindError("SSO_BIND is systemd, but systemd passed no socket, or several. Start gatehouse.socket, with one ListenStream.")
+    try:
+        sock = socket.socket(fileno=FIRST_PASSED)
+        if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise BindError("The socket that systemd passed does not listen. Use ListenStream, with Accept=no.")
+    except OSError as error:
+        raise BindError(f"The descriptor that systemd passed is no socket: {error.strerror}.") from None
+    sock.set_inheritable(False)
+    _start(sock)
+    return sock

@@ -1,0 +1,115 @@
+"""The service under a supervisor such as systemd: its start, its watchdog, a reload and its end."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psycopg
+import pytest
+
+from adapters.crypto import generate_key
+from tests import ROOT
+from tests.proof.e2e.conftest import Start
+from tests.proof.e2e.process import CHEAP_HASHES, DatabaseServer, children, environment
+from tests.support.supervisor import NotifySocket
+from tests.support.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.slow
+
+PERIODS = 12  # beats while the database is frozen; the supervisor waits for four
+LOCATIONS = Path(__file__).parents[2] / "fakes" / "geoip.mmdb"
+
+
+@contextmanager
+def frozen(conninfo: str) -> Iterator[None]:
+    """Freeze all processes of the database server."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        [(backend,)] = connection.execute("select pg_backend_pid()").fetchall()
+    stat = Path(f"/proc/{backend}/stat").read_text()
+    server = int(stat.rpartition(")")[2].split()[1])
+    processes = [server, *children(server)]
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in processes:
+            if Path(f"/proc/{pid}").exists():
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_frozen_database_restarts_nothing(service: Start, server: DatabaseServer, tmp_path: Path, workers: str) -> None:
+    locations = tmp_path / "locations.mmdb"
+    shutil.copy(LOCATIONS, locations)
+    conninfo = server.start().conninfo
+    settings = {"SSO_DATABASE_URL": conninfo, "SSO_ENCRYPTION_KEYS": generate_key(), "SSO_GEOIP_DATABASE": str(locations)}
+    with NotifySocket() as supervisor:
+        running = service("--workers", workers, **settings, **supervisor.variables(watchdog=4)).launch()
+        supervisor.receive_until("EXTEND_TIMEOUT_USEC=60000000")
+        running.process.send_signal(signal.SIGHUP)  # it serves nothing yet, so there is nothing to reload
+        started = supervisor.receive_until("READY=1")
+        assert {line.partition("=")[0] for line in started} <= {"EXTEND_TIMEOUT_USEC", "READY"}
+        assert running.get("/health/live").status_code == 200
+        processes = running.workers
+        with frozen(conninfo):
+            for _ in range(PERIODS):
+                supervisor.receive_until("WATCHDOG=1")
+        assert running.workers == processes
+        assert not running.logged("worker_died")
+
+        locations.write_bytes(b"no longer usable")
+        running.process.send_signal(signal.SIGHUP)
+        assert "RELOADING=1" in supervisor.receive_until("READY=1")
+        until(lambda: len(running.logged("file_not_reloaded")) == int(workers), "each worker has kept the last file")
+        assert running.get("/health/live").status_code == 200
+        running.process.terminate()
+        supervisor.receive_until("STOPPING=1")
+        assert running.wait() == 0
+
+
+# Start a program with the first argument as descriptor 3, as systemd does.
+PASS_SOCKET: Final = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.execve(sys.argv[2], sys.argv[2:], {**os.environ, "LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
+"""
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_the_shell_script_becomes_the_service(own_database: dict[str, str], home: Path, family: socket.AddressFamily) -> None:
+    """The process that systemd has started reports, and it takes the socket of systemd. A proxy there must name the client."""
+    path = home / "tmp" / "socket"
+    with NotifySocket() as supervisor, socket.socket(family) as listening:
+        listening.bind(str(path) if family == socket.AF_UNIX else ("127.0.0.1", 0))
+        listening.listen()
+        settings = {**own_database, **CHEAP_HASHES, "SSO_BIND": "systemd", "SSO_BASE_URL": "https://id.example.com", "SSO_WORKERS": "2"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", PASS_SOCKET, str(listening.fileno()), str(ROOT / "run"), "gatehouse", "serve"],
+            env=environment(home, **settings, **supervisor.variables()),
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            supervisor.receive_until("READY=1")
+            port = 80 if family == socket.AF_UNIX else listening.getsockname()[1]
+            transport = httpx.HTTPTransport(uds=str(path) if family == socket.AF_UNIX else None)
+            with httpx.Client(transport=transport, base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as proxy:
+                assert proxy.get("/health/ready").status_code == 200
+                assert proxy.get("/api/user").status_code == 400
+                assert proxy.get("/api/user", headers={"X-Forwarded-For": "203.0.113.9"}).status_code == 401
+            process.terminate()
+            supervisor.receive_until("STOPPING=1")
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+        assert supervisor.senders == {process.pid}
+        assert family == socket.AF_INET or path.exists(), "systemd keeps its socket"
