@@ -24,6 +24,7 @@ from core.tenancy.branding_rules import Design
 from core.tenancy.colors import derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
+from entrypoints.http.pages.labels import label
 from ports.outside import EmailMessage
 
 _HERE = Path(__file__).parent
@@ -98,7 +99,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
-    environment.filters["utc"] = format_utc
+    environment.filters |= {"utc": format_utc, "label": label}
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,

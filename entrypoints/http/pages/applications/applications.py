@@ -34,18 +34,12 @@ from entrypoints.http.pages.console import (
     secret_page,
     with_query,
 )
+from entrypoints.http.pages.labels import LABELS, label
 
 routes = Blueprint("applications", __name__)
 
 APPLICATIONS: Final = "/app/organizations/<org_slug>/applications"
 APPLICATION: Final = f"{APPLICATIONS}/<service_slug>"
-TYPES: Final = {
-    ServiceType.WEB: "Web application",
-    ServiceType.SPA: "Single-page application",
-    ServiceType.MOBILE: "Mobile app",
-    ServiceType.DESKTOP: "Desktop app",
-    ServiceType.API: "API",
-}
 PAGE_SIZE: Final = 50
 SERVICE: Final = "/api/organizations/<org_slug>/services/<service_slug>"  # in the API
 ROTATION: Final = f"POST {SERVICE}/rotate-secret"
@@ -64,7 +58,7 @@ def application_values(service: Service) -> dict[str, Any]:
     return {
         "applications_path": organization_path("/applications"),
         "path": application_path(service),
-        "application": {"name": service.name, "type": TYPES[service.service_type], "is_public": service.service_type.is_public},
+        "application": {"name": service.name, "type": label(service.service_type), "is_public": service.service_type.is_public},
     }
 
 
@@ -96,7 +90,7 @@ class ApplicationsQuery(ListQuery):
 
 
 def _row(service: Service) -> dict[str, Any]:
-    return {"name": service.name, "type": TYPES[service.service_type], "path": application_path(service), "created": service.created_at}
+    return {"name": service.name, "type": label(service.service_type), "path": application_path(service), "created": service.created_at}
 
 
 @routes.get(APPLICATIONS)
@@ -124,7 +118,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         path=organization_path("/applications"),
         applications=[_row(service) for service in result[:PAGE_SIZE]],
         quota=quota,
-        types=[("", "All types"), *TYPES.items()],
+        types=[("", "All types"), *LABELS[ServiceType].items()],
         query=query_args,
         previous=with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
         next=with_query(offset=query_args.offset + PAGE_SIZE) if len(result) > PAGE_SIZE else None,
@@ -141,13 +135,13 @@ def _page_values(service: Service) -> dict[str, Any]:
         "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
         "longest": form.longest_lifetimes(),
         "shortest": MIN_TOKEN_SECONDS,
-        "types": [(kind.value, label) for kind, label in TYPES.items()],
+        "types": list(LABELS[ServiceType].items()),
         "email_choices": [
             ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
             ("yes", "On"),
             ("no", "Off"),
         ],
-        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {label}" for provider, label in ports().policy.provider_names.items()},
+        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
         "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
     }
 

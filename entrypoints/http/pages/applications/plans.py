@@ -34,13 +34,14 @@ from entrypoints.http.pages.console import (
     to_number,
     wrong_field,
 )
+from entrypoints.http.pages.labels import LABELS
 
 routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
 FIELDS: Final[Mapping[type[Refusal], str]] = {plans_rules.CurrencyInvalid: "currency", plans_rules.FeaturesTooLong: "features"}
-STATUSES: Final = [("", "All states"), *((status.value, status.value.replace("_", " ").capitalize()) for status in SubscriptionStatus)]
+STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 
 

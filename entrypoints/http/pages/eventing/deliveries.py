@@ -31,6 +31,7 @@ routes = Blueprint("delivery_pages", __name__)
 LIST: Final = f"{ONE}/deliveries"
 API: Final = f"{API_OF_ONE}/deliveries"
 TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), ("webhook.ping", "Test")]
+LABELS: Final = {kind.name: kind.label for kind in SUBSCRIBABLE.values()} | {"webhook.ping": "Test"}
 RESULTS: Final = [("", "All states"), ("true", "Delivered"), ("false", "Not delivered")]
 # What a receiver's operator looks at first, by the status of the last response.
 CAUSES: Final = {
@@ -84,7 +85,7 @@ async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[s
         },
         "types": TYPES,
         "results": RESULTS,
-        "labels": SUBSCRIBABLE,
+        "labels": LABELS,
         **neighbors(query, result.total),
     }
 

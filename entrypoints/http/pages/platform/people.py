@@ -1,6 +1,6 @@
 """The pages of all people: search, a person with everything that gives access, and the actions of platform owners."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,7 +8,6 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import platform, platform_users
-from core.accounts.platform_users_rules import MfaAlertType
 from core.authentication import browser, impersonation, sessions, user_access
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.page_paths import HOME_PATH
@@ -50,11 +49,6 @@ OWNERS: Final = "/app/platform/owners"
 API: Final = "/api/platform/users/<user_id>"
 SEARCH: Final = "/api/platform/users/search"
 OWNERS_API: Final = "/api/platform/owners"
-ALERTS: Final[Mapping[str, str]] = {
-    MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
-    MfaAlertType.BACKUP_CODE_BURST: "Many backup codes used",
-    MfaAlertType.DISABLED_AFTER_LOGIN: "Turned off right after a sign-in",
-}
 Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 
 
@@ -278,4 +272,4 @@ async def demote(user_id: str) -> Response:
 async def show_second_factors() -> Response:
     """Show how many people have a second factor, and suspicious activity around second factors."""
     metrics, alerts = await platform_users.get_mfa_metrics(ports()), await platform_users.list_alerts(ports())
-    return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts, kinds=ALERTS)
+    return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts)
