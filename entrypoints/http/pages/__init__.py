@@ -7,7 +7,7 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from secrets import token_urlsafe
 from types import MappingProxyType
@@ -107,6 +107,7 @@ def _environment() -> Environment:
         "max_name_length": MAX_NAME_LENGTH,
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
+        "form_key": partial(token_urlsafe, 16),
         "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.

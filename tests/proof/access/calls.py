@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -59,7 +60,9 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> 
     if request.body is not None:
         headers["Content-Type"], raw = "application/json", json.dumps(filled(request.body, things)).encode()
     if request.form is not None:
-        headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(filled(request.form, things)).encode()
+        key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # each form is a new copy, unless it has a key
+        fields = {**key, **filled(request.form, things)}
+        headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(fields).encode()
     with trio.fail_after(PATIENCE):
         return await send(app, method, path, query, headers, raw or b"")
 

@@ -780,7 +780,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>": Request(
         form={**OF_THE_SESSION, "group": "sign-in", "redirect_uris": "https://shop.example/new", "post_logout_redirect_uris": ""}
     ),
-    "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(form={**OF_THE_SESSION, "overlap": "1 day"}),
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(
+        form={**OF_THE_SESSION, "ends_former": "yes", "overlap": "1 day"}
+    ),
     f"GET {PAGES_OF_ORG}/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     f"GET {PAGES_OF_ORG}/audit-log/export": Request(query={"target_type": "user"}),
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),

@@ -23,7 +23,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -82,6 +84,7 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 async def create(org_slug: str, service_slug: str) -> Response:
     """Create an API key.
 
@@ -92,7 +95,7 @@ async def create(org_slug: str, service_slug: str) -> Response:
     chosen = [name.removeprefix(PERMISSION) for name in form if name.startswith(PERMISSION)]
     try:
         data = to_model(ApiKeyRequest, form, {"permissions": lambda _: chosen, "expires_in_days": to_number})
-        key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
+        key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form)}
         return await refused_console_page(refusal, "applications/new_api_key.html", **values)

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
-from core.applications.services_rules import NoClientSecret, Service, ServiceOrder, ServiceType
+from core.applications.services_rules import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
@@ -27,7 +27,9 @@ from entrypoints.http.pages.console import (
     ListQuery,
     console_page,
     may,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -128,7 +130,6 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the values of an application's page. Members who cannot change settings get no forms."""
     may_manage = may("services.manage")
-    until = service.former_secret_expires_at
     return {
         **application_values(service),
         "values": values_to_copy(service),
@@ -142,7 +143,7 @@ def _page_values(service: Service) -> dict[str, Any]:
             ("no", "Off"),
         ],
         "scope_labels": {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
-        "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
+        "former_secret_until": _former_secret_until(service),
     }
 
 
@@ -185,8 +186,14 @@ async def change_application(org_slug: str, service_slug: str) -> Response:
 # The client secret
 
 
+def _former_secret_until(service: Service) -> str | None:
+    until = service.former_secret_expires_at
+    return format_utc(until) if until is not None and service.former_secret_works(ports().clock.now()) else None
+
+
 def _secret_values(service: Service, chosen: str) -> dict[str, Any]:
-    return {**application_values(service), "overlaps": list(OVERLAPS)[1:], "chosen": chosen}
+    values = {"overlaps": list(OVERLAPS)[1:], "chosen": chosen, "former_secret_until": _former_secret_until(service)}
+    return {**application_values(service), **values}
 
 
 @routes.get(SECRET)
@@ -207,17 +214,23 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
+@once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, service_slug: str) -> Response:
     """Replace the client secret.
 
     The new secret is shown only once.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    overlap = (await read_console_form()).get("overlap", "")
+    sent = await read_console_form()
+    overlap = sent.get("overlap", "")
     try:
-        secret = await services.rotate_secret(ports(), acting_member(), service_slug, OVERLAPS.get(overlap, -1))
+        secret = await services.rotate_secret(
+            ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in sent
+        )
     except Invalid as refusal:
-        return await refused_console_page(refusal, "applications/application_secret.html", **_secret_values(service, overlap))
+        service = await services.find(ports(), acting_member(), service_slug)  # another admin may have replaced it
+        wrong = "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap"
+        return await refused_console_page(refusal, "applications/application_secret.html", wrong=wrong, **_secret_values(service, overlap))
     return await secret_page(
         "Copy the new secret",
         {"Client secret": secret},

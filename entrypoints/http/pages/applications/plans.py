@@ -25,6 +25,8 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -74,13 +76,14 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{PLANS}/new")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"POST {API}")
+@once(PLANS, "Open plans", "The plan is in the list.")
 async def create(org_slug: str, service_slug: str) -> Response:
     """Create a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     form = await read_console_form()
     try:
         data = to_model(PlanRequest, form, PARSERS)
-        await plans.create(ports(), acting_member(), service_slug, data.build())
+        await plans.create(ports_once(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, None)}
         return await refused_console_page(refusal, "applications/plan.html", **values)

@@ -25,6 +25,8 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     is_checked,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -157,12 +159,13 @@ async def read_metadata(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{PAGE}/certificate")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate")
+@once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate for signatures, or replace it at once."""
     await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
     try:
-        await saml.create_certificate(ports(), acting_member(), service_slug)
+        await saml.create_certificate(ports_once(), acting_member(), service_slug)
     except rules.SamlNotEnabled as refusal:
         return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
     return redirect_with_notice("certificate-created", f"{application_path(service)}/saml")

@@ -29,6 +29,7 @@ from entrypoints.http.pages.console import (
 from entrypoints.http.pages.labels import label
 
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.CredentialExpiryInvalid: "expires_at",
     rules.IssuerInvalid: "issuer",

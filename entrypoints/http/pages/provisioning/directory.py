@@ -22,7 +22,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -69,6 +71,11 @@ async def show_directory(org_slug: str) -> Response:
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(
+    PAGE,
+    "Open the directory",
+    "The token was shown once. If you didn't copy it, revoke it in the list and create another one.",
+)
 async def create_token(org_slug: str) -> Response:
     """Create a SCIM token.
 
@@ -77,7 +84,7 @@ async def create_token(org_slug: str) -> Response:
     form = await read_console_form()
     try:
         data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
-        token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
+        token, secret = await scim_tokens.create(ports_once(), acting_member(), data.name, data.expires_at)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
         return await refused_console_page(refusal, "provisioning/directory.html", **values)

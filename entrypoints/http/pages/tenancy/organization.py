@@ -23,7 +23,9 @@ from entrypoints.http.pages.console import (
     console_page,
     create_with_free_slug,
     is_checked,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -59,6 +61,7 @@ async def show_new_organization() -> Response:
 @routes.post(NEW)
 @page_session(outlives=True)
 @accepts(f"POST {API}")
+@once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
 async def create_organization() -> Response:
     """Create an organization that you own."""
     form = await read_console_form()
@@ -79,7 +82,7 @@ async def _create(form: Mapping[str, str]) -> Organization:
     data = to_model(OrganizationRequest, form, {"slug": lambda text: text.strip() or next(suggested)})
 
     async def create(slug: str) -> Organization:
-        return (await organizations.create(ports(), signed_in(), slug, data.name))[0]
+        return (await organizations.create(ports_once(), signed_in(), slug, data.name))[0]
 
     if form.get("slug", "").strip():
         return await create(data.slug)

@@ -85,8 +85,13 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
     browser.press("Replace secret")
     secret = copied(browser, "Client secret")
     check_rules(browser, "application-new-secret")
-    browser.follow("I've copied the secret")
-    assert secret not in browser.source
+    browser.reload()  # `secret` still signs users in below
+    assert (browser.heading, secret in browser.source) == ("Already sent", False)
+    [complaint] = browser.complaints()
+    assert "status of 400" in complaint
+    check_rules(browser, "application-secret-already-sent")
+    browser.follow("Open the application")
+    assert browser.heading == "Shop"
     assert browser.complaints() == []
 
     metadata = httpx.get(discovery, trust_env=False).json()
