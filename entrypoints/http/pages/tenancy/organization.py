@@ -17,7 +17,10 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
+from entrypoints.http.pages.consequences import Question, ask, ask_again, count
 from entrypoints.http.pages.console import (
+    REASONS,
+    FieldInvalid,
     accepts,
     check_typed_name,
     console_page,
@@ -151,7 +154,10 @@ async def transfer(org_slug: str) -> Response:
     form = await read_console_form()
     try:
         check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
-        await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, form).new_owner_user_id)
+        data = to_model(OwnershipTransferRequest, form)
+        if data.reason is None:
+            raise FieldInvalid(REASONS["missing"], "reason")
+        await members.transfer_ownership(ports(), acting_member(), data.new_owner_user_id, data.reason)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(form)}
         return await refused_console_page(refusal, "tenancy/transfer.html", **values)
@@ -163,7 +169,24 @@ async def transfer(org_slug: str) -> Response:
 @shows(f"DELETE {API_OF_ONE}")
 async def show_deletion(org_slug: str) -> Response:
     """Show what the deletion of an organization means, and ask for its name."""
-    return await console_page("tenancy/deletion.html", **await _values())
+    return await ask(_deletion(await organizations.get(ports(), acting_member())))
+
+
+def _deletion(organization: Organization) -> Question:
+    members_ = count(organization.member_count, "member")
+    return Question(
+        verb="Delete",
+        target=organization.name,
+        consequences=(
+            f"Its {members_} can't sign in to its applications any more. Its applications, subscriptions, API keys, invitations, webhooks "
+            "and audit log are deleted permanently. The accounts of its members remain.",
+        ),
+        button="Delete organization",
+        keep="Keep organization",
+        back=("General", organization_path("/settings")),
+        typed_name=organization.name,
+        name_label="Name of the organization",
+    )
 
 
 @routes.post(f"{SETTINGS}/delete")
@@ -171,10 +194,10 @@ async def show_deletion(org_slug: str) -> Response:
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently."""
-    form = await read_console_form()
+    form, question = await read_console_form(), _deletion(await organizations.get(ports(), acting_member()))
     try:
-        check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
+        check_typed_name(form, question.target)
         await organizations.delete(ports(), acting_member())
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/deletion.html", wrong=wrong_field(refusal, {}), **await _values())
+        return await ask_again(refusal, question, form)
     return redirect_with_notice("organization-deleted", "/app/account/organizations")
