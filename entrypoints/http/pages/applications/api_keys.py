@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.applications import api_keys, services
 from core.applications import api_keys_rules as rules
 from core.applications.services_rules import Service
+from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
@@ -16,6 +17,7 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -104,6 +106,29 @@ async def create(org_slug: str, service_slug: str) -> Response:
         {key.name: secret},
         advice="Programs send it in the header X-Api-Key.",
         done=("I've copied the key", f"{application_path(service)}/api-keys"),
+    )
+
+
+@routes.get(f"{KEYS}/<api_key_id>/revoke")
+@member_page(Capability.API_KEYS_MANAGE)
+@shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
+async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+    """Show what the revocation of an API key means."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    key = await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id))
+    used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."
+    return await ask(
+        Question(
+            verb="Revoke",
+            target=key.name,
+            consequences=(
+                sentence("Programs with this key are refused at once. They can't manage the users and subscriptions of {}.", service.name),
+                used,
+            ),
+            button="Revoke key",
+            keep="Keep key",
+            back=("API keys", f"{application_path(service)}/api-keys"),
+        )
     )
 
 

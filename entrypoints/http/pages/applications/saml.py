@@ -19,7 +19,9 @@ from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import (
+    ANSWERS_TO_FORM,
     FOREIGN_FORM,
     NOT_ACCEPTED,
     accepts,
@@ -39,6 +41,7 @@ routes = Blueprint("saml_configuration_pages", __name__)
 
 PAGE: Final = f"{APPLICATION}/saml"
 MAPPING: Final = "attribute_mapping"
+CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.EntityIdMissing: "entity_id",
     rules.EntityIdInvalid: "entity_id",
@@ -115,9 +118,24 @@ def _wrong_attribute(mapping: Mapping[str, str]) -> str:
     return f"{next(wrong, 'email')}_attribute"  # or both have the same name
 
 
+def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
+    fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key")}
+    return Question(
+        verb="Replace the certificate from",
+        target=service.name,
+        consequences=(
+            sentence("We refuse logout requests that {} signs with its present certificate. Users stay signed in here then.", service.name),
+        ),
+        button="Replace certificate",
+        keep="Keep certificate",
+        back=("SAML", f"{application_path(service)}/saml"),
+        answered={**fields, CONFIRMED: "yes"},
+    )
+
+
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API}")
+@accepts(f"POST {API}", answers={200: "The question whether the certificate of the application is replaced.", **ANSWERS_TO_FORM})
 async def configure(org_slug: str, service_slug: str) -> Response:
     """Change the SAML configuration of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
@@ -127,6 +145,10 @@ async def configure(org_slug: str, service_slug: str) -> Response:
     switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
     try:
         data = to_model(SamlConfigurationRequest, form, {**switches, "attribute_mapping": lambda _: mapping})
+        present, _ = await saml.get_configuration(ports(), acting_member(), service_slug)
+        is_replaced = present.slo_certificate and present.slo_certificate.split() != (data.slo_certificate or "").split()
+        if is_replaced and CONFIRMED not in form:
+            return await ask(_slo_replacement(service, form))
         await saml.configure(ports(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         wrong = wrong_field(refusal, FIELDS)
@@ -154,6 +176,29 @@ async def read_metadata(org_slug: str, service_slug: str) -> Response:
     }
     values = {"problems": problems, **await _values(service, {**present, **imported, "enabled": "yes"})}
     return await console_page("applications/saml.html", imported=True, **values)
+
+
+@routes.get(f"{PAGE}/certificate")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"POST {API}/certificate")
+async def show_replacement(org_slug: str, service_slug: str) -> Response:
+    """Show what the replacement of the certificate for signatures means."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await ask(_replacement(service))
+
+
+def _replacement(service: Service) -> Question:
+    return Question(
+        verb="Replace the certificate of",
+        target=service.name,
+        consequences=(
+            sentence("Users can't sign in to {} with SAML until it has the new certificate: it refuses our new signatures.", service.name),
+            "The present certificate stops signing at once, and can't come back.",
+        ),
+        button="Replace certificate",
+        keep="Keep certificate",
+        back=("SAML", f"{application_path(service)}/saml"),
+    )
 
 
 @routes.post(f"{PAGE}/certificate")

@@ -32,6 +32,7 @@ HARMLESS = {
     "POST /app/account/export": "a download",
     "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
     "POST /app/account/two-factor/confirm": "the set-up ends with the first code",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
     "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
     "POST /app/organizations/<org_slug>/mail-server/test": "a test",
     "POST /app/organizations/<org_slug>/siem/test": "a test",
