@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from core.accounts.mfa_rules import MfaEvent
 from core.accounts.platform_users_rules import MfaAlertType
@@ -15,8 +15,9 @@ from core.kernel.providers import OwnMethod, Provider
 from core.programs.credentials_rules import CredentialKind
 from entrypoints.http.edge.context import ports
 
+Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of the enumerations whose values are not words that a user knows.
-LABELS: Final[Mapping[type[StrEnum], Mapping[str, str]]] = MappingProxyType(
+LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
         ServiceType: {
             ServiceType.WEB: "Web application",
@@ -71,13 +72,15 @@ LABELS: Final[Mapping[type[StrEnum], Mapping[str, str]]] = MappingProxyType(
 )
 
 
-def label(value: str, labels: Mapping[str, str] | None = None) -> str:
+def label(value: str, labels: Labels | None = None) -> str:
     """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
-    if labels is None:
-        labels = ports().policy.provider_names if isinstance(value, Provider) else LABELS.get(type(value), {})  # type: ignore[call-overload]
-    return labels.get(value) or to_words(value)
+    if isinstance(value, Provider) and labels is None:
+        labels = ports().policy.provider_names
+    elif isinstance(value, StrEnum) and labels is None:
+        labels = LABELS.get(type(value))
+    return (labels or {}).get(value) or to_words(value)
 
 
-def sign_in_methods() -> Mapping[str, str]:
+def sign_in_methods() -> Labels:
     """Return the labels of the ways to sign in: our own ones, and the identity providers."""
     return {**LABELS[OwnMethod], **ports().policy.provider_names}

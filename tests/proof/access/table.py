@@ -504,6 +504,7 @@ GET    /app/account/consents/<service_id>            303* 200  200  200  303*
 POST   /app/account/consents/<service_id>/withdraw   303* 303  303  303  303*
 GET    /app/account/organizations                    303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/confirm 303* 303  303  303  303*
+GET    /app/account/organizations/<org_slug>/leave   303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
