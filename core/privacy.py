@@ -59,8 +59,9 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
     that belongs to its organization. A part contains memberships, logins, identities and consents. It
-    has no profile, second factors, passkeys, changes of the address, service accounts and personal
-    access tokens, because these belong to the account. The privacy log gets an entry.
+    has no profile, second factors, passkeys, changes of the address, emails about security, service
+    accounts and personal access tokens, because these belong to the account. The privacy log gets an
+    entry.
 
     Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
     others must not learn which accounts exist (security B-5).
@@ -116,8 +117,12 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 
     This removes everything that identifies the user or lets them sign in. The id, times,
     memberships, counts and log entries stay. An account that is already anonymized is not changed
-    (decision 147). The logs are redacted before this returns. Users who anonymize themselves may have to
-    wait, as in `delete_own_account`: then return when the account is erased (UTC), otherwise None.
+    (decision 147). The logs are redacted before this returns.
+
+    For callers who are not platform owners, the account is only closed while a link in an email can undo
+    a change to it. If another person deletes an account with a verified address that none of their
+    organizations created, it is always closed first, and gets such a link. Return when a closed account
+    is erased (UTC), otherwise None.
 
     Platform owners may do this. Other callers may do this if the user is a member of at least one
     organization, the caller owns all organizations of the user, and all these memberships are
@@ -153,7 +158,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
 
 
 async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
-    """Erase the accounts that their users deleted, and that no undo link opens again. Return their number.
+    """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
 
     `holder` is not needed: an account is erased once, under its lock.
     """
@@ -192,7 +197,7 @@ class Cause(Enum):
 
     REQUEST = auto()  # by a platform owner, an owner of organizations, or the user
     OWN_DELETION = auto()
-    ERASURE = auto()  # of an account that its user deleted before
+    ERASURE = auto()  # of an account that was deleted before
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +259,10 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             return _Done()  # another process was faster, or the user opened the account again
         if account.anonymized_at is not None:
             return _Done()
-        if is_self and cause is not Cause.ERASURE and (notices := await tx.security_notices.live(account.id, now)):
-            return _Done(await _close(tx, caller, account, memberships, notices, now))
+        if cause is not Cause.ERASURE and not by_platform_owner:
+            notices = await tx.security_notices.live(account.id, now)
+            if notices or (not is_self and _may_be_stolen(account, memberships)):
+                return _Done(await _close(tx, caller, account, memberships, notices, now))
         await tx.privacy.replace_email(account.id, placeholder, now)
         await tx.privacy.remove_sign_in_methods(account.id)
         await tx.sessions.remove(account.id, now)
@@ -295,7 +302,10 @@ async def _close(
 ) -> datetime:
     """Close a locked account, and return when it is erased. A thief may have changed it, so the links in the emails about that open it."""
     tx.acts_as(caller)  # the entries name the device of the deletion until the account is erased
-    erase_at = max(notice.undo_until for notice in notices)
+    if account.closed_at is not None:
+        return max((notice.undo_until for notice in notices), default=now)
+    is_self = caller.user_id == account.id
+    erase_at = await security_notices.notify_of_deletion(tx, account, notices, caller.session_id if is_self else None, now)
     await tx.accounts.close_until(account.id, erase_at, now)
     await tx.sessions.end_all(account.id, now)
     await tx.pre_auths.remove_all(account.id)
@@ -306,9 +316,17 @@ async def _close(
     await ended_secrets.end_all_credentials(tx, account.id, now)
     for membership in memberships:  # the service accounts of the user have stopped
         await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
-    await security_notices.notify_of_deletion(tx, account, notices, caller.session_id, now)
-    tx.record(accounts_events.account_closed(account.id))
+    tx.record(accounts_events.account_closed(account.id, by_user=is_self))
     return erase_at
+
+
+def _may_be_stolen(account: Account, memberships: Sequence[MembershipControl]) -> bool:
+    """Return whether the user has an address of their own, and none of the organizations created the account.
+
+    A thief of a session could accept an invitation of their own organization, and delete the account as
+    its owner.
+    """
+    return account.email_verified_at is not None and account.origin_org_id not in {membership.org_id for membership in memberships}
 
 
 async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:

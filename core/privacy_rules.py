@@ -203,7 +203,7 @@ class PersonalDataExport:
 
 def closure_message(erase_at: datetime) -> str:
     """Return the response to the deletion of an account that is only closed until then (UTC)."""
-    return f"Your account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
+    return f"The account is closed. Its data is erased on {format_utc(erase_at)}. Until then, the link in our email opens it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,11 +214,15 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
 
 
 async def _added_methods(read: Reading | Transaction, account: Account, now: datetime) -> list[AddedSignInMethod]:
-    """Return the linked accounts and the second factor that a user added after the sign-up, the oldest first."""
+    """Return the linked accounts that a user added after the sign-up, the oldest first, and a second factor of the last 72 hours.
+
+    A reset must not end an older second factor: the mailbox alone would be enough to sign in (security A-6).
+    """
     since = now - UNDO_TTL
-    added = await read.identities.list_added(account.id, since)
-    if account.mfa_enabled_at is not None:
-        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=account.mfa_enabled_at > since))
+    # Another address was verified before: a reset removes all linked accounts.
+    added = [] if account.is_unproven else await read.identities.list_added(account.id, since)
+    if account.mfa_enabled_at is not None and account.mfa_enabled_at > since:
+        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
     return added
 
 

@@ -121,9 +121,9 @@ def account_deactivated(user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details=details)
 
 
-def account_closed(user_id: UUID) -> Event:
-    """A user deleted their account, which is closed until it is erased."""
-    return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details={"whole_account": True, "by_user": True})
+def account_closed(user_id: UUID, *, by_user: bool) -> Event:
+    """An account was deleted, and is closed until it is erased. Not `by_user`, the owner of an organization deleted it."""
+    return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details={"whole_account": True, "by_user": by_user})
 
 
 def account_reopened(user_id: UUID) -> Event:

@@ -26,7 +26,6 @@ from core.accounts.platform_rules import (
 )
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
-from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,7 +68,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
             await tx.accounts.set_password(account.id, password_hash, now)
             await tx.accounts.mark_verified(account.id, now)
         await tx.accounts.promote(account.id, now)
-        await tx.attempt_limits.clear(SecretKind.PASSWORD, digest(email))
+        await tx.attempt_limits.clear_of_account(SecretKind.PASSWORD, account.id, email)
         tx.record(events.platform_owner_promoted(account.id))
 
 

@@ -70,7 +70,7 @@ class FoundUser:
     created_at: datetime
     deactivated_at: datetime | None
     deactivated_by_platform: bool
-    erase_at: datetime | None  # set if its user deleted the account
+    erase_at: datetime | None  # set if the account was deleted
     organizations: tuple[UserOrganization, ...]
 
 

@@ -29,7 +29,8 @@ async def find_undoable(ports: Ports, token: str) -> UndoableChanges:
     async with ports.storage.reading() as read:
         notice = await read.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         live = await read.security_notices.live(notice.user_id, now)
-    return UndoableChanges(notice, possible_starts(live, notice)) if notice.can_be_undone(now) else refuse(UndoLinkInvalid)
+    # An undo may have come between the two statements.
+    return UndoableChanges(notice, possible_starts(live, notice) or refuse(UndoLinkInvalid))
 
 
 async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None = None) -> UndoneChanges:
@@ -39,25 +40,22 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     things. Ends: identities that were linked, a second factor that was enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
     pending sign-ins, trusted devices and links in emails end. A second factor that was switched off works
-    again, without backup codes. An account that its user deleted opens again, unless the platform or a
+    again, without backup codes. An account that was deleted opens again, unless the platform or a
     directory has closed it, too.
 
     Raises: UndoLinkInvalid; EmailNotFree.
     """
-    token_hash, now = digest(token), ports.clock.now()
+    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        # Read before the account is locked, because the notice names the account, and again after it.
-        notice = await tx.security_notices.by_token(token_hash) or refuse(UndoLinkInvalid)
+        notice = await tx.security_notices.by_token(digest(token)) or refuse(UndoLinkInvalid)
         account = await tx.accounts.lock(notice.user_id) or refuse(UndoLinkInvalid)
-        notice = await tx.security_notices.by_token(token_hash) or refuse(UndoLinkInvalid)
-        if not notice.can_be_undone(now):
-            raise UndoLinkInvalid
+        # Read under the lock: a link that was used or has expired by then is not in it.
         live = await tx.security_notices.live(account.id, now)
         since = next((start.created_at for start in possible_starts(live, notice) if start_id in (None, start.id)), None) or refuse(
             UndoLinkInvalid
         )
         undone = tuple(other for other in live if other.created_at >= since)
-        await tx.security_notices.use_up(account.id, since, now)
+        await tx.security_notices.use_up(account.id, notice.id, since, now)
         for provider in sorted(set(await tx.identities.remove_linked_since(account.id, since))):
             tx.record(events.identity_unlinked(account.id, provider, None))
         await _restore_second_factor(tx, caller, account, undone, since, now)

@@ -150,6 +150,7 @@ async def complete(
             raise EmailSignInEnded
         if account.email_verified_at is None:
             account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
+        await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
         return account, None
 
     method = SignInMethod(EMAIL, service, in_browser)

@@ -37,7 +37,7 @@ MAX_LISTED_DEVICES: Final = 100
 
 
 class AccountGetsNoReset(Invalid):
-    """This account is deactivated, so it gets no link. Reactivate it first."""
+    """This account is deactivated or was deleted, so it gets no link. It must be opened again first."""
 
 
 @dataclass(frozen=True, slots=True)

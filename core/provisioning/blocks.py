@@ -56,7 +56,7 @@ async def remove_block(tx: Transaction, org_id: UUID, account: Account, now: dat
     """Remove the block of a locked account, and activate the account if the organization created it.
 
     Among organizations, only the one that created an account can have deactivated it. Return whether it
-    was activated. It was not if the platform has deactivated it, too, or its user deleted it.
+    was activated. It was not if the platform has deactivated it, too, or it was deleted.
     """
     await tx.directory_blocks.remove(org_id, account.id)
     if account.deactivated_at is None or account.origin_org_id != org_id:

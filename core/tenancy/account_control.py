@@ -34,7 +34,7 @@ class AccountControl:
     role: Role | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
-    closed_by_others: bool = False  # the platform deactivated the account, or its user deleted it and it is not erased yet
+    closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
 
     @property
     def created_by_org(self) -> bool:
@@ -60,7 +60,7 @@ class AccountControl:
 
         The address of an owner or admin never changes. The owner of the new mailbox could take over the
         account, and would have more permissions than an API key or a directory. The address of an account
-        that the platform has deactivated, or that its user deleted, stays, too: with the old address, the
+        that the platform has deactivated, or that was deleted, stays, too: with the old address, the
         organization could create another account for the user.
         """
         if self.role in (Role.OWNER, Role.ADMIN) or self.closed_by_others:

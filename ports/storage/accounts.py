@@ -37,7 +37,7 @@ class AccountsRead(Protocol):
         ...
 
     async def next_to_erase(self, now: datetime) -> Account | None:
-        """Return an account that its user deleted, and that must be erased now, or None."""
+        """Return an account that was deleted, and that must be erased now, or None."""
         ...
 
     async def by_id(self, user_id: UUID) -> Account | None:
@@ -147,15 +147,15 @@ class Accounts(AccountsRead, Protocol):
         ...
 
     async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
-        """Return whether the user deleted this account, and the time to undo that is over."""
+        """Return whether this account was deleted, and the time to undo that is over."""
         ...
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        """Close an account that its user deleted, until it is erased at this time. Neither the platform nor a directory can open it."""
+        """Close an account that is deleted, until it is erased at this time. Neither the platform nor a directory can open it."""
         ...
 
     async def reopen(self, user_id: UUID, now: datetime) -> None:
-        """Open an account again that its user deleted, unless the platform or a directory has deactivated it."""
+        """Open an account again that was deleted, unless the platform or a directory has deactivated it."""
         ...
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
@@ -499,8 +499,8 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
         """Store the hash of the token in the email."""
         ...
 
-    async def use_up(self, user_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark the notices of the account since then as undone."""
+    async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
+        """Mark this notice of the account, and all since then, as undone."""
         ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
@@ -533,8 +533,8 @@ class AttemptLimits(AttemptReset, Protocol):
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
 
-        If the account has a device with these values, it is not revoked, and its trust has not
-        expired, the attempt is counted for that device instead.
+        If the account has a device with one of these values that is not revoked, the attempt is counted
+        for that device instead. A trust token that has expired does not count.
         """
         ...
 

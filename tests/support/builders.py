@@ -443,6 +443,11 @@ def mail_server(org: UUID, **changes: Any) -> MailServer:
     return replace(server, username=server.username or (None if server.password is None else "acme"))
 
 
+async def mark_created_by(pool: Pool, org: UUID, *user_ids: UUID) -> None:
+    """Let these users have signed up for the organization, so that its owner may erase their accounts at once."""
+    await run_sql(pool, "update users set origin = 'sign_up', origin_org_id = %s where id = any(%s)", org, list(user_ids))
+
+
 async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *, confirmed: bool = False) -> None:
     """Add a membership."""
     insert = """
@@ -521,20 +526,20 @@ async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role
 
 
 async def run_concurrently(count: int, act: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Return the results of `count` tasks that begin at the same moment."""
-    results: list[T] = []
+    """Return the results of `count` tasks that begin at the same moment, in the order of their numbers."""
+    results: dict[int, T] = {}
     start = trio.Event()
 
     async def one(number: int) -> None:
         await start.wait()
-        results.append(await act(number))
+        results[number] = await act(number)
 
     async with trio.open_nursery() as nursery:
         for number in range(count):
             nursery.start_soon(one, number)
         await trio.testing.wait_all_tasks_blocked()
         start.set()
-    return results
+    return [results[number] for number in range(count)]
 
 
 async def run_during(pool: Pool, changes: Sequence[tuple[str, Any]], act: Callable[[], Awaitable[T]]) -> T:

@@ -1,8 +1,8 @@
 """The closure of accounts.
 
-The platform, the directory and the user close an account independently. `deactivated_at` is set while
-any of them does. Without the other two, it is the time of the directory, which has a column of its own
-beside them.
+The platform, the directory and a deletion close an account independently. `deactivated_at` is set while
+any of them does. `directory_deactivated_at` has the directory's time while the account is also closed by
+the platform or a deletion. Otherwise `deactivated_at` is that time.
 """
 
 from datetime import datetime

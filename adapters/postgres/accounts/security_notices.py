@@ -64,12 +64,13 @@ class SecurityNotices(Repository):
             "update security_notices set undo_token_hash = %(token_hash)s where id = %(id)s", token_hash=token_hash, id=notice_id
         )
 
-    async def use_up(self, user_id: UUID, since: datetime, now: datetime) -> None:
+    async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
         await self._run(
             """
             update security_notices set undone_at = %(now)s
-            where user_id = %(user_id)s and created_at >= %(since)s and undone_at is null""",
+            where user_id = %(user_id)s and (id = %(notice_id)s or created_at >= %(since)s) and undone_at is null""",
             user_id=user_id,
+            notice_id=notice_id,
             since=since,
             now=now,
         )

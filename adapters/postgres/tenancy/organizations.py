@@ -72,10 +72,10 @@ RESEMBLED: Final = """
             where o.id <> p.id and o.status <> 'rejected' and (o.canonical_name = any(parts.texts) or o.canonical_slug = any(parts.texts))
         ) as found order by found.rank, found.name limit 5)
     from organizations p cross join lateral (
-        select array_agg(distinct substr(whole, start, length)) || array[p.canonical_name, p.canonical_slug] as texts
+        select array_agg(distinct substr(whole, start, length)) || array[nullif(p.canonical_name, ''), p.canonical_slug] as texts
         from unnest(array[p.canonical_name, p.canonical_slug]) as whole,
              generate_series(1, char_length(whole) - 3) as start,
-             generate_series(4, least(char_length(whole) - start + 1, 40)) as length) as parts
+             generate_series(4, char_length(whole) - start + 1) as length) as parts
     where p.id = any(%(org_ids)s)"""
 
 

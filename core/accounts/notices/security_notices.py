@@ -44,16 +44,22 @@ async def notify(
     await tx.email_queue.add(new_email(kind, account.email, now, secret=secret, notice_id=None if notice is None else notice.id))
 
 
-async def notify_of_deletion(tx: Transaction, account: Account, live: Sequence[SecurityNotice], session_id: UUID, now: datetime) -> None:
-    """Queue the emails about the deletion of a locked account to each address that can undo it: those of the `live` notices.
+async def notify_of_deletion(
+    tx: Transaction, account: Account, live: Sequence[SecurityNotice], session_id: UUID | None, now: datetime
+) -> datetime:
+    """Queue the emails about the deletion of a locked account to each address that can undo it, and return when the last link expires.
 
-    A thief may have changed the address, so the present one is not enough. Each link works as long as the
-    last one that went to its address before.
+    They are those of the `live` notices: a thief may have changed the address, so the present one is not
+    enough. Each link works as long as the last one that went to its address before. Without `session_id`,
+    another person deletes the account, and the link to its verified address works for UNDO_TTL.
     """
     last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
+    if session_id is None and account.email_verified_at is not None:
+        last[account.email] = now + UNDO_TTL
     for address, undo_until in last.items():
         notice = SecurityNotice(new_id(), account.id, session_id, EmailKind.ACCOUNT_DELETED, address, now, undo_until)
         await tx.security_notices.add(notice)
         await tx.email_queue.add(new_email(notice.kind, address, now, notice_id=notice.id))
     if account.email not in last:
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
+    return max(last.values())

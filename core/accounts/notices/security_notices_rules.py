@@ -60,13 +60,14 @@ class UndoneChanges:
 
 
 def possible_starts(live: Sequence[SecurityNotice], notice: SecurityNotice) -> tuple[SecurityNotice, ...]:
-    """Return the changes that an undo with the link of `notice` can start from, the oldest first. `live` are all that can be undone.
+    """Return the changes that an undo with the link of `notice` can start from. `live` are all that can be undone, the oldest first.
 
-    Ones before `notice` count if the same session made them, or if they were mailed to the same
-    address: a thief may have changed several things, in several sessions.
+    They were mailed to the same address, or the same session made them: a thief may have changed
+    several things, in several sessions. Nothing is returned if `notice` itself cannot be undone.
     """
-    own = [other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id)]
-    return tuple(sorted(own, key=lambda other: (other.created_at, other.id)))
+    if notice not in live:
+        return ()
+    return tuple(other for other in live if other.address == notice.address or (other.session_id and other.session_id == notice.session_id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,6 +349,11 @@ async def anonymize(user_id: str) -> AnonymizationResponse:
     member of. It deletes the email address, the password, the second factor and every other way to
     sign in. The id, memberships, times and log entries stay. A platform owner must lose that role
     first.
+
+    If you are not a platform owner, the account may be closed first. This happens while a link in an
+    email can undo a change to the account, and always if you delete another person's account that has a
+    verified address and that none of your organizations created. The link in the email opens it again.
+    It is anonymized when the last link has expired.
     """
     id_ = path_id(user_id)
     erase_at = await privacy.anonymize(ports(), signed_in(), id_)

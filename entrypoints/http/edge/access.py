@@ -60,7 +60,7 @@ class ApplicationTokens(Enum):
 
     NONE = auto()
     WITHOUT_OPENID = auto()  # no scope of OpenID Connect gives what the response has
-    ALL = auto()  # the response depends on the scopes of the token, as far as they say anything about it
+    ALL = auto()  # the response leaves out what the scopes of the token do not give
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 
 KEPT_FORM: Final = "kept_form"  # the field with the id of the kept form that is sent
-# What users type into fields that hide it. A form with a secret is not kept, not even sealed, but filled in again.
+# Names of password fields, and of tokens from links. A form with a secret is not kept, not even sealed, but filled in again.
 SECRETS: Final = frozenset({"current_password", "new_password", "password", "client_secret", "token"})
 
 

@@ -143,7 +143,7 @@ async def test_the_deletion_after_a_change_of_the_password(user: Newcomer) -> No
     passwords = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
     assert (await user.call("POST", "/api/user/change-password", passwords)).status == 200
     answer = await user.call("DELETE", "/api/user")
-    assert (answer.status, answer.json["message"].startswith("Your account is closed. Its data is erased on")) == (200, True)
+    assert (answer.status, answer.json["message"].startswith("The account is closed. Its data is erased on")) == (200, True)
     assert await user.mails() == ["Confirm your email address", "Your password was changed", "Your account was deleted"]
     assert (await undo(user.api, await user.newest_link())).status == 200
 

@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from quart_trio import QuartTrio
+
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from core.accounts.mfa_rules import MfaEvent
@@ -13,7 +15,8 @@ from core.kernel.values import rfc3339
 from ports import Ports
 from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID, mfa_status, remove_mfa, with_mfa
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_account, add_member, add_organization, impersonate, run_sql, sign_in
+from tests.support.browser import FakeBrowser
+from tests.support.builders import PASSWORD, add_account, add_member, add_organization, impersonate, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refused
 
@@ -203,7 +206,7 @@ async def test_metrics_of_second_factors(platform: Platform, ports: Ports, pool:
     }
 
 
-async def test_alerts_are_listed_the_newest_first(platform: Platform, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+async def test_alerts_are_listed_the_newest_first(app: QuartTrio, platform: Platform, ports: Ports, pool: Pool, clock: FakeClock) -> None:
     assert await get(platform, "/api/platform/mfa/suspicious") == {"alerts": []}
     start = clock.now()
     user, other_user, bob = [await add_account(ports, f"{name}@example.com", None) for name in ("ada", "eve", "bob")]
@@ -228,6 +231,11 @@ async def test_alerts_are_listed_the_newest_first(platform: Platform, ports: Por
         alert(user, "repeated_failures", timedelta(seconds=4) + microsecond, count=5, first_at=rfc3339(start + microsecond)),
     ]
     assert await get(platform, "/api/platform/mfa/suspicious") == {"alerts": expected}
+    browser, owner = FakeBrowser(app), await add_account(ports, "grace@example.com", is_platform_owner=True)
+    await browser.sign_in(owner.email, PASSWORD)
+    page = await browser.open("/app/platform/second-factors")
+    assert page.status == 200
+    assert all(text in page.text for text in ("(3)", "(5)", ", from ::1"))
     for hours, minutes, emails in ((24, 1, ["bob@example.com", "eve@example.com"]), (24, 10, [])):
         clock.advance(start + timedelta(hours=hours, minutes=minutes) - clock.now())
         later = replace(platform, token=(await sign_in(ports, platform.account)).access_token)

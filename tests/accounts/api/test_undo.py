@@ -31,6 +31,7 @@ from tests.support.builders import (
     run_sql,
     sign_in,
 )
+from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
 from tests.support.platform import Platform
 from tests.support.tenants import Tenant
@@ -89,7 +90,7 @@ async def test_a_stolen_and_deleted_account_opens_again(
     await reset(api, ports, sent, THIEF, NEW_PASSWORD)
     thief = (await api.login(THIEF, NEW_PASSWORD)).json["access_token"]
     deleted = await api.delete("/api/user", token=thief)
-    assert (deleted.status, deleted.json["message"].startswith("Your account is closed. Its data is erased on")) == (200, True)
+    assert (deleted.status, deleted.json["message"].startswith("The account is closed. Its data is erased on")) == (200, True)
     assert (await api.login(THIEF, NEW_PASSWORD)).status == 401
     assert (await api.get("/api/user", token=thief)).status == 401
     for address in (THIEF, EMAIL):
@@ -144,7 +145,7 @@ async def test_both_ways_to_delete_the_own_account_wait_for_the_undo(
     await change_password(api, token)
     answer = await api.delete(path.format(id=user.id), token=token)
     assert answer.status == 200, answer.text
-    assert answer.json["message"].startswith("Your account is closed.")
+    assert answer.json["message"].startswith("The account is closed.")
     assert await run_sql(pool, "select anonymized_at is null, erase_at is not null from users where id = %s", user.id) == [(True, True)]
     assert (await undo(api, await undo_token(ports, sent, "Your account was deleted"))).status == 200
     assert await run_sql(pool, "select deactivated_at is null, erase_at is null from users where id = %s", user.id) == [(True, True)]
@@ -301,6 +302,7 @@ async def test_a_user_can_keep_what_they_changed_before_the_thief(
     found = await undo_token(ports, sent, "Your email address is about to change")
     assert (await undo(api, found, (await starts(api, found))[1])).status == 200
     assert (await api.login()).json.get("mfa_required", False) is True
+    assert (await api.get(f"/auth/undo?token={found}")).status == 400
     earlier = await undo_token(ports, sent, "Two-factor authentication is on")
     assert (await undo(api, earlier)).status == 200, "the link about it still works"
 
@@ -442,3 +444,59 @@ async def test_an_undo_and_its_rivals_leave_one_consistent_state(
     else:
         assert undone.count(200) == 1
         assert (email, is_open) == (EMAIL, True)
+
+
+async def test_a_link_works_once_even_if_the_undo_starts_later(
+    api: Api, ports: Ports, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    await turn_on_second_factor(api, token, clock)
+    found = await undo_token(ports, sent, "Two-factor authentication is on")
+    thief = (await sign_in(ports, user, second_factor=True)).access_token
+    assert (await api.patch("/api/user", {"email": THIEF}, token=thief)).status == 200
+    [_, later] = await starts(api, found)
+    assert (await undo(api, found, later)).status == 200
+    assert [(await undo(api, found)).status, (await api.get(f"/auth/undo?token={found}")).status] == [400, 400]
+    assert (await api.login()).json.get("mfa_required", False) is True
+
+
+async def test_a_reset_keeps_an_old_second_factor_and_the_users_choice(
+    app: QuartTrio, api: Api, ports: Ports, pool: Pool, token: str, user: Account, clock: FakeClock, sent: FakeMailTransport
+) -> None:
+    """The mailbox is not enough to remove a second factor. A refused password keeps the checkboxes as they were sent."""
+    await turn_on_second_factor(api, token, clock)
+    await add_identity(pool, user.id, linked_at=clock.now())
+    clock.advance(timedelta(days=30))
+    assert (await api.post("/api/auth/forgot-password", {"email": EMAIL})).status == 200
+    await deliver(ports)
+    browser = FakeBrowser(app)
+    page = await browser.open(f"/auth/reset-password?token={link(sent.emails[-1])}")
+    [box] = re.findall(r'name="(keep:[0-9a-f-]+)"', page.text)
+    assert re.search(rf'name="{box}"[^>]* checked', page.text), "it is old, so it is kept unless the user says otherwise"
+    refused = await browser.send("/auth/reset-password", **{**hidden_fields(page), "new_password": "short"})
+    assert (refused.status, re.search(rf'name="{box}"[^>]* checked', refused.text)) == (400, None)
+    assert (await browser.send("/auth/reset-password", **{**hidden_fields(refused), "new_password": NEW_PASSWORD})).status == 200
+    assert (await api.login(EMAIL, NEW_PASSWORD)).json["mfa_required"] is True
+    assert await run_sql(pool, "select 1 from identities") == []
+
+
+async def test_the_owner_of_an_organization_that_a_thief_joins_cannot_make_a_deletion_final(
+    api: Api, ports: Ports, pool: Pool, user: Account, clock: FakeClock, sent: FakeMailTransport, acme: Tenant
+) -> None:
+    """A session that is not fresh accepts an invitation. The user gets an email with a link that works for 72 hours."""
+    stolen = (await sign_in(ports, user)).access_token
+    clock.advance(timedelta(minutes=11))
+    invitation = await acme.invite(EMAIL)
+    assert (await api.post("/api/invitations/accept", {"token": invitation["token"]}, token=stolen)).status == 200
+    owner = (await sign_in(ports, acme.people["owner"])).access_token
+    for _ in range(2):
+        answer = await api.delete(f"/api/privacy/forget/{user.id}", token=owner)
+        assert (answer.status, answer.json["message"][:22]) == (200, "The account is closed.")
+    assert await run_sql(pool, "select closed_at is not null, anonymized_at from users where id = %s", user.id) == [(True, None)]
+    assert (await api.login()).status == 401
+    found = await undo_token(ports, sent, "Your account was deleted")
+    assert (await undo(api, found)).status == 200
+    assert (await api.login()).status == 200
+    assert (await api.delete(f"/api/privacy/forget/{user.id}", token=owner)).status == 200
+    clock.advance(UNDO_TIME)
+    await privacy.erase_due(ports, new_id())
+    assert await run_sql(pool, "select anonymized_at is not null from users where id = %s", user.id) == [(True,)]

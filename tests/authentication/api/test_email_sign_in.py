@@ -165,6 +165,22 @@ async def test_five_wrong_codes_end_the_code_and_ten_end_all_codes_of_the_addres
     assert (await verify(api, token, await next_code())).status == 200
 
 
+async def test_a_sign_in_with_the_link_ends_the_wait_of_the_codes(
+    api: Api, user: Account, browser: SamlBrowser, sent: FakeMailTransport, next_code: Callable[[], Awaitable[str]]
+) -> None:
+    for _ in range(2):
+        token = await request_code(api)
+        code = await next_code()
+        for _ in range(5):
+            await verify(api, token, wrong(code))
+    token = await request_code(api)
+    assert (await verify(api, token, await next_code())).status == 429
+    page = await browser.open(f"{LINK_PAGE}?token={link(sent.emails[-1])}")
+    assert leads_to(await browser.send(LINK_PAGE, form_token=form_token(page), token=link(sent.emails[-1]))) == ACCOUNT
+    token = await request_code(api)
+    assert (await verify(api, token, await next_code())).status == 200
+
+
 async def test_a_malformed_code_counts_as_no_attempt(api: Api, user: Account, pool: Pool) -> None:
     token = await request_code(api)
     for code in ("", "12345", "1234567", "abcdef", "\u0661\u0662\u0663\u0664\u0665\u0666"):

@@ -30,6 +30,7 @@ from tests.support.builders import (
     add_platform_owner,
     impersonate,
     make_vault,
+    mark_created_by,
     run_concurrently,
     run_sql,
 )
@@ -352,6 +353,7 @@ async def test_anonymization_removes_the_names_at_applications(
     shop = await add_application(ports, pool, acme.org, acme.slug, name_id_format=NameIdFormat.PERSISTENT)
     user = await add_account(ports)
     await acme.join("ada", user)
+    await mark_created_by(pool, acme.org, user.id)
     browser = SamlBrowser(app, clock)
     await browser.sign_in()
     await browser.sign_on(shop)

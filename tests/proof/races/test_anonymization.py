@@ -13,7 +13,18 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts
 from tests.privacy.api.anonymization.data import request_anonymization
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
+from tests.support.builders import (
+    EMAIL,
+    PASSWORD,
+    Answer,
+    Api,
+    add_account,
+    mark_created_by,
+    run_concurrently,
+    run_during,
+    run_sql,
+    sign_in,
+)
 from tests.support.platform import Platform
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.services import add_service, sign_in_to
@@ -21,10 +32,11 @@ from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def user(ports: Ports, acme: Tenant) -> Account:
-    """A confirmed member of one organization, and of no other."""
+async def user(ports: Ports, pool: Pool, acme: Tenant) -> Account:
+    """A confirmed member of the organization that created the account, and of no other."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
+    await mark_created_by(pool, acme.org, account.id)
     return account
 
 
@@ -70,6 +82,7 @@ async def test_owners_who_anonymize_common_members_concurrently_do_not_deadlock(
     for number, account in enumerate(people):
         for tenant in (acme, other_tenant):
             await tenant.join(f"n{number}", account)
+    await mark_created_by(pool, acme.org, *(account.id for account in people))
     tokens = (acme.token("owner"), platform.token)
     answers = await run_concurrently(12, lambda number: request_anonymization(api, people[number % 6].id, tokens[number % 2]))
     assert Counter(answer.status for answer in answers) == {200: 12}
@@ -165,6 +178,7 @@ async def test_a_user_who_just_joined_another_organization_cannot_be_anonymized_
     api: Api, ports: Ports, pool: Pool, acme: Tenant, other_tenant: Tenant
 ) -> None:
     people = [await add_account(ports, f"n{number}@example.com", None) for number in range(8)]
+    await mark_created_by(pool, acme.org, *(account.id for account in people))
     invitation_tokens = []
     for number, account in enumerate(people):
         await acme.join(f"n{number}", account)

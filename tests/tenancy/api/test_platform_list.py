@@ -25,6 +25,8 @@ from tests.support.builders import (
 from tests.support.platform import LIST, NOWHERE, STATUSES, Platform
 from tests.support.services import add_service
 
+LONG_NAME = "The Society for the Preservation of Analytical Engines"
+
 
 async def add_hourly(pool: Pool, *slugs: str) -> list[UUID]:
     """Add active organizations, each created an hour after the one before."""
@@ -270,6 +272,7 @@ async def resembled(platform: Platform, org: str) -> list[str]:
         ("Refused", []),
         ("\U0001f512", []),
         ("Team of Ada", []),
+        (f"Friends of {LONG_NAME}", [LONG_NAME]),
     ],
 )
 async def test_a_name_is_compared_with_the_product_and_with_other_organizations(
@@ -278,6 +281,8 @@ async def test_a_name_is_compared_with_the_product_and_with_other_organizations(
     await add_named(pool, "globex", "Globex", "active")
     await add_named(pool, "a-b-c", "A.B.C.", "suspended")
     await add_named(pool, "refused", "Refused", "rejected")
+    await add_named(pool, "symbols", "!!!", "active")
+    await add_named(pool, "long-name", LONG_NAME, "active")
     assert await resembled(platform, await add_named(pool, "slug-of-it", name)) == expected
 
 

@@ -68,7 +68,7 @@ class FoundUserResponse(ResponseModel):
     created_at: Timestamp = Field(description="The time when the account was created.")
     deactivated_at: Timestamp | None = Field(description="The time when the account was deactivated, or null.")
     deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it.")
-    erase_at: Timestamp | None = Field(description="If the user deleted it, the time when it is erased, or null.")
+    erase_at: Timestamp | None = Field(description="If the account was deleted, the time when it is erased, or null.")
     organizations: list[UserOrganizationResponse] = Field(description="The organizations of the user, sorted by slug.")
 
 

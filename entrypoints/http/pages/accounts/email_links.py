@@ -1,6 +1,6 @@
 """The pages behind the links in emails: verify an address, undo a change of address, and set a new password."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -109,7 +109,7 @@ async def reset_password_page() -> Response:
     reset = await accounts.find_reset(ports(), token)
     if reset is None:
         return await _refused_reset(LinkInvalid(), token, design)
-    return page_response(_form(token, reset, design))
+    return page_response(_form({"token": token}, reset, design))
 
 
 async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None) -> Response:
@@ -119,14 +119,19 @@ async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None
     return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, safe_next(continuation.next_path or ACCOUNT_PATH), design)
 
 
-def _form(token: str, reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
+def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
     status = 200 if problem is None else 400
     names = ports().policy.provider_names
     added = [
-        (f"keep:{method.id}", method.provider and names[method.provider], format_utc(method.added_at), method.is_recent)
+        (
+            name := f"keep:{method.id}",
+            method.provider and names[method.provider],
+            format_utc(method.added_at),
+            name in form if "asked" in form else not method.is_recent,
+        )
         for method in reset.added
     ]
-    values: dict[str, Any] = {"design": design, "token": token, "reset": reset, "added": added, "problem": problem}
+    values: dict[str, Any] = {"design": design, "token": form["token"], "reset": reset, "added": added, "problem": problem}
     return render("accounts/reset_password.html", status=status, form_action="'self'", **values)
 
 
@@ -156,7 +161,7 @@ async def reset_password() -> Response:
     except LinkInvalid as refusal:
         return await _refused_reset(refusal, token, design)
     except Invalid as refusal:
-        return page_response(_form(token, reset, design, refusal.message))
+        return page_response(_form(form, reset, design, refusal.message))
     sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
     return page_response(render("accounts/password_reset_done.html", design=design, reset=reset, sign_in=sign_in, application=application))
 

@@ -99,7 +99,7 @@ async def test_a_consent_is_listed_and_withdrawn(orders: OrdersClient, user: Acc
 async def test_the_pages_of_the_account_show_the_access(orders: OrdersClient) -> None:
     await orders.authorize()
     page = await orders.party.browser.open(f"/app/account/consents/{orders.party.service}")
-    for text in ("Orders API", "it can:", "Read your orders"):
+    for text in ("by your email address", "Orders API", "it can:", "Read your orders"):
         assert text in page.text, text
     assert "Change your orders" not in page.text
 

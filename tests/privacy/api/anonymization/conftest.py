@@ -2,15 +2,17 @@
 
 import pytest
 
+from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
 from ports import Ports
-from tests.support.builders import EMAIL, add_account
+from tests.support.builders import EMAIL, add_account, mark_created_by
 from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-async def user(ports: Ports, acme: Tenant) -> Account:
-    """A confirmed member of one organization, and of no other."""
+async def user(ports: Ports, pool: Pool, acme: Tenant) -> Account:
+    """A confirmed member of the organization that created the account, and of no other."""
     account = await add_account(ports, EMAIL)
     await acme.join("ada", account)
+    await mark_created_by(pool, acme.org, account.id)
     return account

@@ -26,6 +26,7 @@ from tests.privacy.api.anonymization.data import (
     anonymize,
     columns_with,
     count_rows,
+    end_undo_links,
     request_anonymization,
 )
 from tests.programs.service_accounts import add_robot
@@ -68,6 +69,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
     }
     now = clock.now()
 
+    await end_undo_links(pool)
     answer = await request_anonymization(api, user.id, acme.token("owner"))
     assert (answer.status, answer.json) == (200, {"success": True, "message": "The user is anonymized.", "user_id": str(user.id)})
 
@@ -222,6 +224,7 @@ async def test_personal_tokens_of_the_user_end(api: Api, pool: Pool, acme: Tenan
     exported = (await api.get(f"/api/privacy/export/{user.id}", token=acme.token("ada"))).json["personal_tokens"]
     assert {token["name"]: token["ended_at"] is None for token in exported} == {"Lovelace 1": True, "Lovelace 2": False}
     assert await columns_with(pool, "Lovelace") == {"personal_tokens.name", "mails.secret"}
+    await end_undo_links(pool)
     await anonymize(api, user.id, acme.token("owner"))
     assert (await api.get(f"{acme.path}/members", token=secrets[0])).status == 401
     assert await run_sql(pool, "select 1 from personal_tokens") == []

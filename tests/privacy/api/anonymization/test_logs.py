@@ -22,8 +22,9 @@ from tests.privacy.api.anonymization.data import (
     change_account_email,
     columns_with,
     count_rows,
+    end_undo_links,
 )
-from tests.support.builders import EMAIL, Api, add_account, add_invitation, run_sql, sign_in
+from tests.support.builders import EMAIL, Api, add_account, add_invitation, mark_created_by, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -119,6 +120,8 @@ async def test_former_and_pending_addresses_are_removed_too(
     for address in (FORMER_EMAIL, "countess@example.com"):
         assert {"mails.address", "former_addresses.email", "audit_log.details", "events.data"} <= await columns_with(pool, address)
     assert await columns_with(pool, pending) == {"mails.address", "email_changes.new_email"}
+    await end_undo_links(pool)
+    await mark_created_by(pool, acme.org, user.id)
     await anonymize(api, user.id, acme.token("owner"))
     for address in (FORMER_EMAIL, "countess@example.com", EMAIL, pending):
         assert await columns_with(pool, address) == set()
