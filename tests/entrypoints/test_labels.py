@@ -61,13 +61,17 @@ def test_the_labels_of_each_enumeration_are_readable_and_differ() -> None:
         assert all(label and "_" not in label and label[0] == label[0].upper() for label in labels), (kind, labels)
 
 
-@pytest.mark.parametrize(("value", "words"), [("carrier_pigeon", "Carrier pigeon"), ("user.mfa.lost", "User mfa lost"), ("SAML", "SAML")])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("carrier_pigeon", "Carrier pigeon"), ("user.mfa.lost", "User mfa lost"), ("SAML", "SAML"), ("read:users", "Read users")],
+)
 def test_an_unknown_value_becomes_words(value: str, words: str) -> None:
     assert to_words(value) == words
 
 
 # What a form shows: its own fields, which the handler has filled in.
 FIELDS = {"typed", "values", "labels"}
+TEXTS = {"setting", "kwargs"}  # their `value` is a text
 
 
 def test_no_template_looks_a_value_up_or_words_it_itself() -> None:
@@ -79,6 +83,10 @@ def test_no_template_looks_a_value_up_or_words_it_itself() -> None:
             is_field = isinstance(lookup.node, nodes.Name) and lookup.node.name in FIELDS
             if not isinstance(lookup.arg, nodes.Const | nodes.Slice) and not is_field:
                 wrong.append(f"{name}:{lookup.lineno}: a lookup by a value")
+        for output in tree.find_all(nodes.Output):
+            shown = [each.node if isinstance(each, nodes.Filter) else each for each in output.nodes]
+            raw = (each.node for each in shown if isinstance(each, nodes.Getattr) and each.attr == "value")
+            wrong += [f"{name}:{node.lineno}: a raw value" for node in raw if isinstance(node, nodes.Getattr) or node.name not in TEXTS]
         for filter_ in tree.find_all(nodes.Filter):
             underscores = filter_.name == "replace" and isinstance(filter_.args[0], nodes.Const) and filter_.args[0].value == "_"
             if (underscores and name != "ui.html") or filter_.name in ("capitalize", "title"):

@@ -143,7 +143,7 @@ async def _frame() -> dict[str, Any]:
         "navigation": links_for(user, request.path),
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
-            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role.value)
+            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],

@@ -240,10 +240,10 @@ async def _own_organizations() -> list[dict[str, Any]]:
         {
             "slug": organization.slug,
             "name": organization.name,
-            "role": membership.role.value,
+            "role": membership.role,
             "since": format_utc(membership.created_at),
             "is_confirmed": membership.confirmed_at is not None,
-            "state": organization.status.value,
+            "state": organization.status,
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]

@@ -84,9 +84,7 @@ async def show_account() -> Response:
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
         profile=account.profile,
-        organizations=[
-            (organization.name, membership.role.value) for organization, membership in await organizations.list_own(ports(), user)
-        ],
+        organizations=[(organization.name, membership.role) for organization, membership in await organizations.list_own(ports(), user)],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
         consents=[consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[

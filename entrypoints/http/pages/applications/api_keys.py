@@ -70,8 +70,7 @@ async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> 
 
 def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
     chosen = frozenset(name.removeprefix(PERMISSION) for name in typed if name.startswith(PERMISSION))
-    permissions = [permission.value for permission in Permission]
-    return {"typed": typed, "chosen": chosen, "permissions": permissions, "lifetimes": LIFETIMES, **application_values(service)}
+    return {"typed": typed, "chosen": chosen, "permissions": list(Permission), "lifetimes": LIFETIMES, **application_values(service)}
 
 
 @routes.get(f"{KEYS}/new")

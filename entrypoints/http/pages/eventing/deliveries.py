@@ -95,6 +95,7 @@ async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[s
 def _delivery_values(delivery: Delivery) -> dict[str, Any]:
     return {
         "delivery": delivery,
+        "labels": LABELS,
         "path": f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
         "cause": explain_failure(delivery),
         "payload": json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
