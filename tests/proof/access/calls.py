@@ -43,11 +43,11 @@ async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
         await run_sql(pool, filled(request.setup_sql, caller.things))
 
 
-async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> Answer:
+async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE) -> Answer:
     """Send the request.
 
     `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
-    `#` variant.
+    `#` variant. `patience` is the time in seconds after which the test fails.
     """
     method, rule = without_variant(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
@@ -63,7 +63,7 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> 
         key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # each form is a new copy, unless it has a key
         fields = {**key, **filled(request.form, things)}
         headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(fields).encode()
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(patience):
         return await send(app, method, path, query, headers, raw or b"")
 
 
