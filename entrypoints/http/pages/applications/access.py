@@ -192,7 +192,7 @@ def _deletion(service: Service) -> Question:
         verb="Delete",
         target=service.name,
         consequences=(
-            f"No user can sign in to it any more. Its plans, {subscriptions}, API keys and SAML configuration are deleted permanently.",
+            f"Users can no longer sign in to it. Its plans, {subscriptions}, API keys and SAML configuration are deleted permanently.",
         ),
         button="Delete application",
         keep="Keep application",

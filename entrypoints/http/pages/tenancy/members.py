@@ -148,9 +148,9 @@ def _removal(details: MemberDetails) -> Question:
         verb="Remove",
         target=member.email,
         consequences=(
-            f"Their {sessions} here end at once, pending invitations from and to them are canceled, and they lose access to the "
-            "applications of this organization. The credentials that they created for service accounts and API resources end, with an "
-            "email to who replaces them. Their account remains.",
+            f"We end their {sessions} here at once, and cancel pending invitations from and to them. They lose access to the applications "
+            "of this organization. The credentials that they created for service accounts and API resources end, and the admins who can "
+            "replace them get an email. Their account remains.",
         ),
         button="Remove member",
         keep="Keep member",

@@ -173,13 +173,13 @@ async def show_deletion(org_slug: str) -> Response:
 
 
 def _deletion(organization: Organization) -> Question:
-    members_ = count(organization.member_count, "member")
+    size = count(organization.member_count, "member")
     return Question(
         verb="Delete",
         target=organization.name,
         consequences=(
-            f"Its {members_} can't sign in to its applications any more. Its applications, subscriptions, API keys, invitations, webhooks "
-            "and audit log are deleted permanently. The accounts of its members remain.",
+            f"Its {size} can no longer sign in to its applications. Its applications, subscriptions, API keys, invitations, webhooks and "
+            "audit log are deleted permanently. The accounts of its members remain.",
         ),
         button="Delete organization",
         keep="Keep organization",
