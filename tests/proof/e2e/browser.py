@@ -98,6 +98,11 @@ class Browser:
         with self.leaving():
             self._driver.refresh()
 
+    def back(self) -> None:
+        """Press the back button."""
+        with self.leaving():
+            self._driver.back()
+
     @property
     def address(self) -> str:
         return self._driver.current_url
