@@ -1,5 +1,6 @@
 """The checks of `gatehouse doctor`: settings, libraries and external services, with a sentence about each problem."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, EmailKind, NoticedSecret, SecretNotice
+from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
 from core.authentication.email_sign_in_rules import IssuedEmailSignIn
 from core.authentication.reauthentication.reauthentication_rules import CODE_TTL
 from core.email_preparation_rules import PreparedEmail
@@ -78,11 +78,14 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.ORGANIZATION_SUSPENDED: "{organization} was suspended",
         EmailKind.ORGANIZATION_ACTIVATED: "{organization} is active again",
         EmailKind.ORGANIZATION_WAITING: "An organization waits for approval",
+        EmailKind.ORGANIZATION_TRANSFERRED: "{organization} has a new owner",
         EmailKind.PERSONAL_TOKEN_CREATED: "A new personal access token",
         EmailKind.SECRET_EXPIRES: "The {secret_title} expires soon",
         EmailKind.SECRET_ENDED: "The {secret_title} has ended",
         EmailKind.PROGRAM_ENDED: "The service account {secret_title} left secrets behind",
         EmailKind.OWNER_RECOVERY: "A sign-in link for a platform owner",
+        EmailKind.PLATFORM_OWNER_ADDED: "A new platform owner",
+        EmailKind.PLATFORM_OWNER_REMOVED: "A platform owner was removed",
         EmailKind.MAIL_SERVER_TEST: "Your mail server works",
     }
 )
@@ -142,6 +145,8 @@ class EmailTemplates:
             variables["code"] = mail.token
         if mail.kind is EmailKind.OWNER_RECOVERY:
             variables["recovered"] = mail.token
+        if mail.kind in OWNER_CHANGE_EMAILS:
+            variables["change"] = OwnerChange.parse(mail.token)
         if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
             variables["purchase"] = mail.purchase
         if mail.kind in self._lifetimes:

@@ -45,11 +45,14 @@ class EmailKind(StrEnum):
     ORGANIZATION_SUSPENDED = "organization_suspended"
     ORGANIZATION_ACTIVATED = "organization_activated"
     ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
+    ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
     PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
     SECRET_EXPIRES = "secret_expires"  # noqa: S105
     SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
     PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
     OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
+    PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
+    PLATFORM_OWNER_REMOVED = "platform_owner_removed"
     MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
 
 
@@ -72,10 +75,32 @@ ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
     EmailKind.ORGANIZATION_REJECTED,
     EmailKind.ORGANIZATION_SUSPENDED,
     EmailKind.ORGANIZATION_ACTIVATED,
+    EmailKind.ORGANIZATION_TRANSFERRED,
 }
 # The kinds that may go through the organization's mail server. An invitation does if its token proves
 # nothing. Emails about accounts never do (security E-1).
 SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
+
+
+OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATFORM_OWNER_REMOVED})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChange:
+    """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason."""
+
+    user: str = ""
+    by: str = ""
+    reason: str = ""
+
+    def to_token(self) -> str:
+        """Return the change as the `token` of a queued email. An address has no line break."""
+        return f"{self.user}\n{self.by}\n{self.reason}"
+
+    @classmethod
+    def parse(cls, token: str | None) -> OwnerChange:
+        """Return the change in a `token`. The queue may have forgotten it."""
+        return cls(*(token or "").split("\n", 2))
 
 
 class NoticedSecret(StrEnum):
@@ -113,8 +138,8 @@ class QueuedEmail:
     claims: int = 0  # all attempts that were started
     attempts: int = 0  # the attempts with a known outcome
     # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
-    # ORGANIZATION_REJECTED and ORGANIZATION_SUSPENDED the reason, for OWNER_RECOVERY the address of the
-    # platform owner who gets the link.
+    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
+    # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
     # The sending organization, the branding one for emails about accounts (security E-1), or the one

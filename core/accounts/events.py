@@ -145,11 +145,15 @@ def anonymized(org_id: UUID | None, user_id: UUID) -> Event:
     return Event(EVENT_KINDS["user.anonymized"], str(user_id), org_id=org_id)
 
 
-def platform_owner_promoted(user_id: UUID) -> Event:
+def platform_owner_promoted(user_id: UUID, reason: str | None = None) -> Event:
     """A user became a platform owner."""
-    return Event(EVENT_KINDS["platform.owner.promoted"], str(user_id))
+    return Event(EVENT_KINDS["platform.owner.promoted"], str(user_id), details=_with_reason(reason))
 
 
-def platform_owner_demoted(user_id: UUID) -> Event:
+def platform_owner_demoted(user_id: UUID, reason: str | None = None) -> Event:
     """A platform owner lost their rights as one."""
-    return Event(EVENT_KINDS["platform.owner.demoted"], str(user_id))
+    return Event(EVENT_KINDS["platform.owner.demoted"], str(user_id), details=_with_reason(reason))
+
+
+def _with_reason(reason: str | None) -> dict[str, str]:
+    return {} if reason is None else {"reason": reason}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core.accounts import events, mailbox
 from core.accounts.accounts_rules import check_new_password, new_account
 from core.accounts.attempt_limits_rules import SecretKind
+from core.accounts.email_queue_rules import EmailKind, OwnerChange, new_email
 from core.accounts.notices import ended_secrets
 from core.accounts.platform_rules import (
     AccountNotFound,
@@ -21,11 +22,13 @@ from core.accounts.platform_rules import (
     PlatformFigures,
     PlatformOwnerExists,
     PlatformOwnerNeedsPerson,
+    SecondFactorNeeded,
 )
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
@@ -69,12 +72,12 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
         tx.record(events.platform_owner_promoted(account.id))
 
 
-async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
-    """Make a user a platform owner. A platform owner stays one (security I-1).
+async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | None = None) -> None:
+    """Make a user with a second factor a platform owner. A platform owner stays one (security I-1).
 
-    Sessions that impersonate the user end (security I-3).
+    Sessions that impersonate the user end (security I-3). All platform owners get an email.
 
-    Raises: AccountNotFound; NotAPlatformOwner; AccountNotUsable; AccountNotVerified.
+    Raises: AccountNotFound; NotAPlatformOwner; AccountNotUsable; AccountNotVerified; SecondFactorNeeded.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -90,16 +93,19 @@ async def promote(ports: Ports, caller: Person, user_id: UUID) -> None:
             return
         if account.email_verified_at is None:
             raise AccountNotVerified
+        if account.mfa_enabled_at is None:
+            raise SecondFactorNeeded
         await tx.accounts.promote(account.id, now)
         await tx.sessions.end_impersonations(account.id, now)  # otherwise they would work again after a demotion
-        tx.record(events.platform_owner_promoted(account.id))
+        await _notify_owners(tx, EmailKind.PLATFORM_OWNER_ADDED, caller, account, reason, now)
+        tx.record(events.platform_owner_promoted(account.id, reason))
 
 
-async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
+async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None = None) -> None:
     """Revoke a platform owner's rights, and end the sessions in which they impersonate users (security I-1, I-3).
 
-    If the only two platform owners demote each other at the same time, the second request fails
-    with LastPlatformOwner.
+    All platform owners and the user get an email. If the only two platform owners demote each other at the
+    same time, the second request fails with LastPlatformOwner.
 
     Raises: CannotDemoteYourself; LastPlatformOwner; NotAPlatformOwner; NotPlatformOwner.
     """
@@ -116,12 +122,20 @@ async def demote(ports: Ports, caller: Person, user_id: UUID) -> None:
             raise LastPlatformOwner
         if not caller_is_owner:
             raise NotAPlatformOwner
-        if not is_owner:
+        if account is None or not is_owner:
             raise NotPlatformOwner
         await tx.accounts.demote(user_id, now)
         await tx.sessions.end_impersonations(user_id, now)
         await ended_secrets.end_credentials_of_platform(tx, user_id, now)
-        tx.record(events.platform_owner_demoted(user_id))
+        await _notify_owners(tx, EmailKind.PLATFORM_OWNER_REMOVED, caller, account, reason, now)
+        tx.record(events.platform_owner_demoted(user_id, reason))
+
+
+async def _notify_owners(tx: Transaction, kind: EmailKind, caller: Person, account: Account, reason: str | None, now: datetime) -> None:
+    """Queue an email to all platform owners and to the user whose rights have changed."""
+    change = OwnerChange(account.email, caller.email, reason or "").to_token()
+    for address in sorted({*await tx.accounts.platform_owner_addresses(), account.email}):
+        await tx.email_queue.add(new_email(kind, address, now, token=change))
 
 
 async def lock_rights(tx: Transaction, caller: PlatformCaller) -> None:

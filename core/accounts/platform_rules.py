@@ -23,6 +23,10 @@ class AccountNotVerified(Invalid):
     """The email address of this account is not verified. Ask the user to open the link in the verification email first."""
 
 
+class SecondFactorNeeded(Invalid):
+    """This account has no second factor, so it cannot be a platform owner. Ask the user to set one up first."""
+
+
 class PlatformOwnerNeedsPerson(Forbidden):
     """This user is a platform owner. Only another platform owner can do this, and no service account."""
 

@@ -62,7 +62,7 @@ class ProviderLogins:
 
 @dataclass(frozen=True, slots=True)
 class RecentLogin:
-    """One login. `provider` is an identity provider, `password`, `email` or `saml`. Times are UTC."""
+    """One login. `provider` is an identity provider, or of OwnMethod. Times are UTC."""
 
     id: UUID
     user_id: UUID

@@ -13,6 +13,7 @@ from core.applications.services_rules import (
     SERVICE_BATCH,
     USER_BATCH,
     CreatedService,
+    FormerSecretWorks,
     NoClientSecret,
     Service,
     ServiceLimitExceeded,
@@ -206,14 +207,14 @@ def _loses_credential(old: Service, new: Service) -> bool:
     return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 
-async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0) -> str:
+async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0, *, ends_former: bool = True) -> str:
     """Replace the client secret of a confidential client and return it (decision 92).
 
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
     working immediately, and so do the tokens that the application got for itself. The secret before it
-    always does.
+    always does; without `ends_former`, a replacement is refused while it still works.
 
-    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret; the errors of
+    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret, FormerSecretWorks; the errors of
     `organizations.lock_organization_for`.
     """
     if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
@@ -223,6 +224,8 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
         _, service = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         if service.service_type.is_public:
             raise NoClientSecret
+        if not ends_former and service.former_secret_works(now):
+            raise FormerSecretWorks
         secret = new_secret()
         former_hash, expires_at = None, None
         if overlap_seconds:

@@ -78,6 +78,10 @@ class NoClientSecret(Invalid):
     """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
+class FormerSecretWorks(Invalid):
+    """The secret from before the last replacement still works, and would stop at once. Check the box if no program uses it."""
+
+
 class ServiceOrder(StrEnum):
     """The order of a list of services."""
 
@@ -138,9 +142,12 @@ class Service:
 
     def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
         """Return whether this is the hash of the client secret, or of the former one while both are valid."""
-        is_former_valid = self.former_secret_expires_at is not None and now < self.former_secret_expires_at
-        hashes = (self.client_secret_hash, self.former_secret_hash if is_former_valid else None)
+        hashes = (self.client_secret_hash, self.former_secret_hash if self.former_secret_works(now) else None)
         return any(compare_digest(secret_hash, valid or b"") for valid in hashes)
+
+    def former_secret_works(self, now: datetime) -> bool:
+        """Return whether the client secret from before the last rotation is still accepted."""
+        return self.former_secret_expires_at is not None and now < self.former_secret_expires_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.providers import OwnMethod
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from core.kernel.policy import Policy
     from core.kernel.values import Email
 
-EMAIL: Final = "email"  # the name of this sign-in method in the login records
+EMAIL: Final = OwnMethod.EMAIL.value
 # After this many wrong codes, only the link of the email still works.
 MAX_EMAIL_CODE_ATTEMPTS: Final = 5
 _LINK_CHARACTERS: Final = re.compile("[.:@/\\\\]")

@@ -9,6 +9,7 @@ from core.accounts.devices_rules import PresentedDevice
 from core.applications.access_rules import NoAccessToService
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.principals import BlockedByDirectory
+from core.kernel.providers import OwnMethod
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 # After this many wrong codes a pre-auth token is used up (security J-8).
 MAX_CODE_ATTEMPTS = 5
-PASSWORD = "password"  # the name of this sign-in method in the login records  # noqa: S105
+PASSWORD = OwnMethod.PASSWORD.value
 UNKNOWN_CLIENT = PresentedDevice()
 
 
@@ -62,7 +63,7 @@ SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDir
 class SignInMethod:
     """The identity provider and the service of a sign-in, and whether it uses our own pages."""
 
-    provider: str  # PASSWORD, EMAIL, or the name of an identity provider
+    provider: str  # of OwnMethod, or the name of an identity provider
     service: ServiceContext | None  # None for the platform itself
     in_browser: bool
     is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier

@@ -11,6 +11,7 @@ from core.authentication import events, login
 from core.authentication.login_rules import SignInMethod
 from core.kernel.errors import Invalid, NotFound, refuse
 from core.kernel.principals import SYSTEM
+from core.kernel.providers import OwnMethod
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 LIFETIME: Final = timedelta(minutes=15)
 FIRST_LIFETIME: Final = timedelta(minutes=10)
 FIRST_START: Final = "first start"  # the operator that the platform's log names for the link of the first start
-METHOD: Final = "owner_recovery"  # the name of this sign-in method in the login records
+METHOD: Final = OwnMethod.OWNER_RECOVERY.value
 
 
 class NoSuchPlatformOwner(NotFound):

@@ -60,13 +60,6 @@ DELETED_ACCOUNT: Final = AuditActor(accounts_rules.DELETED_ACCOUNT.id, accounts_
 # The actors that filters can name and that have no account, by the id that entries show.
 ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS)}
 
-# The email address shown for an actor that is a credential, by the kind of credential.
-CREDENTIAL_EMAILS: Final = {
-    "api_key": "api-key@internal",
-    "scim_token": "scim-token@internal",
-    "service_account": accounts_rules.SERVICE_ACCOUNT_EMAIL,
-}
-
 
 def resolve_actor(
     actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None, name: str | None = None
@@ -75,10 +68,11 @@ def resolve_actor(
 
     `kind` is the kind of credential, or None if a person acted. `account` is the person's account,
     or None if it is gone. `address` is the IP address: every request has one, and a background job
-    has none. `name` is the name of a service account.
+    has none. `name` is the name of a service account. A credential has no address, so its kind makes
+    one, also for kinds of newer releases.
     """
     if kind is not None:
-        return AuditActor(str(actor_id), CREDENTIAL_EMAILS[kind], kind=kind, name=name)
+        return AuditActor(str(actor_id), f"{kind.replace('_', '-')}@internal", kind=kind, name=name)
     if actor_id is not None:
         return account or DELETED_ACCOUNT
     return SYSTEM if address is None else ANONYMOUS

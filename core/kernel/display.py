@@ -9,8 +9,15 @@ from core.kernel.principals import Role
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
-# Completes "... as ...". Invitations never offer the role owner.
-ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
+# Completes "... as ...".
+ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.OWNER: "the owner", Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
+_TO_SPACES: Final = str.maketrans("_.:", "   ")
+
+
+def to_words(value: str) -> str:
+    """Return a value of an enumeration as words, such as "Past due" for `past_due`."""
+    words = value.translate(_TO_SPACES).strip()
+    return words[:1].upper() + words[1:]
 
 
 def format_utc(time: datetime) -> str:

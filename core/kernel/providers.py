@@ -27,6 +27,15 @@ class Provider(StrEnum):
     OFFICESUITE = "officesuite"
 
 
+class OwnMethod(StrEnum):
+    """A way to sign in without an external identity provider, as the login records name it."""
+
+    PASSWORD = "password"  # noqa: S105  (a name)
+    EMAIL = "email"
+    SAML = "saml"  # of a signed-in user to an application
+    OWNER_RECOVERY = "owner_recovery"  # with the link that the operator creates for a platform owner
+
+
 # Providers that can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1).
 # Plain OAuth has no parameter for it.
 SUPPORTS_REAUTHENTICATION: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})

@@ -52,6 +52,7 @@ class Sweep(StrEnum):
     PRE_AUTHS = "pre_auths"
     EMAIL_SIGN_INS = "email_sign_ins"
     KEPT_FORMS = "kept_forms"
+    SENT_FORMS = "sent_forms"
     DEVICE_CODES = "device_codes"
     LINK_TICKETS = "link_tickets"
     SAML_SIGN_ONS = "saml_sign_ons"

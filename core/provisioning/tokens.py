@@ -17,6 +17,7 @@ from core.provisioning.tokens_rules import (
     ScimTokenExpiryPast,
     ScimTokenInvalid,
     ScimTokenNotFound,
+    TokenEnd,
     TooManyScimTokens,
     new_token,
 )
@@ -68,6 +69,15 @@ async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToke
     """Return all tokens of the organization, including expired ones, oldest first."""
     async with ports.storage.reading() as read:
         return await read.scim_tokens.of_org(caller.acts_in.id)
+
+
+async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> TokenEnd:
+    """Return what ends with a token. Raises: ScimTokenNotFound."""
+    async with ports.storage.reading() as read:
+        token = await read.scim_tokens.by_id(caller.acts_in.id, token_id) or refuse(ScimTokenNotFound)
+        users = await read.scim_users.page(caller.acts_in.id, None, 0, 1)
+        requests = await read.scim_requests.last(caller.acts_in.id)
+    return TokenEnd(token, users.total, next((request.at for request in requests if request.token_id == token.id), None))
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:

@@ -59,6 +59,15 @@ class ScimToken:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenEnd:
+    """What ends with a token: its directory manages `users`. The time of its last request that is still in the log is UTC."""
+
+    token: ScimToken
+    users: int
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScimTokenRecord:
     """A token and its organization, as one statement reads them."""
 

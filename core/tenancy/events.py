@@ -68,9 +68,9 @@ def organization_updated(old: Organization, new: Organization) -> Event:
     return Event(EVENT_KINDS["organization.updated"], str(new.id), org_id=new.id, details=details)
 
 
-def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID) -> Event:
+def owner_changed(org_id: UUID, old_owner_id: UUID, new_owner_id: UUID, reason: str | None = None) -> Event:
     """The ownership of an organization was transferred to another member."""
-    details = {"old_owner_id": str(old_owner_id), "new_owner_id": str(new_owner_id)}
+    details = {"old_owner_id": str(old_owner_id), "new_owner_id": str(new_owner_id)} | ({} if reason is None else {"reason": reason})
     return Event(EVENT_KINDS["organization.owner.changed"], str(org_id), org_id=org_id, details=details)
 
 

@@ -253,8 +253,10 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     await revoke_invitations_to(tx, org_id, [user_id], now)
 
 
-async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -> None:
+async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, reason: str | None = None) -> None:
     """Make another member the owner, and the caller, who is the owner, an admin (security R-2).
+
+    Both get an email.
 
     Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of
     `organizations.lock_organization_for`.
@@ -273,7 +275,9 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID) -
         for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
-        tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id))
+        for address in (caller.email, account.email):
+            await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
+        tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
         await void_grants(tx, organization.id, caller.user_id, Role.ADMIN, now)
 
 

@@ -680,6 +680,14 @@ class ReauthenticationCodeAttempts(Protocol):
         ...
 
 
+class SentForms(Protocol):
+    """The one-time keys of forms that were sent."""
+
+    async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
+        """Use the key with this hash up. Return whether it was unused. The row can be deleted at `expires_at`."""
+        ...
+
+
 class KeptFormsRead(Protocol):
     """Read access to forms that wait for a reauthentication."""
 
@@ -742,6 +750,8 @@ class AuthenticationTransaction(Protocol):
     def pre_auths(self) -> PreAuths: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
+    @property
+    def sent_forms(self) -> SentForms: ...
     @property
     def sessions(self) -> Sessions: ...
     @property

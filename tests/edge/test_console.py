@@ -25,7 +25,6 @@ PAGES = {
 WITHOUT_PAGE = {
     "GET /api/organizations/<org_slug>/audit-log/event-types": "the filter of the log has them",
     "GET /api/organizations/<org_slug>/webhooks/event-types": "the form of a webhook has them",
-    "GET /api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>": "the list has everything",
     "GET /api/organizations/<org_slug>/services/<service_slug>/saml/certificate": "the page of SAML has it",
     "GET /api/platform/tiers": "the page of an organization has them",
     "GET /api/platform/users/<user_id>/mfa/status": "the page of a person has it",

@@ -3,6 +3,7 @@
 import re
 from html import unescape
 from http.cookies import Morsel, SimpleCookie
+from secrets import token_urlsafe
 from typing import Final
 from urllib.parse import urlencode
 
@@ -50,7 +51,9 @@ class FakeBrowser:
         return self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
-        """Send a form with exactly these fields, without the page's token."""
+        """Send a form with exactly these fields, without the page's token. Each form with a token is a new copy, unless it has a key."""
+        if "form_token" in fields:
+            fields.setdefault("form_key", token_urlsafe(16))
         sent = [HTML, AGENT, FORM, (b"origin", self._origin.encode()), *self._cookie_header(), *headers]
         return self._keep(await ask(self._app, "POST", path, headers=sent, body=urlencode(fields).encode()))
 

@@ -9,6 +9,7 @@ from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
 from adapters.postgres.authentication.pre_auths import PreAuths
 from adapters.postgres.authentication.reauthentications import Reauthentications
+from adapters.postgres.authentication.sent_forms import SentForms
 from adapters.postgres.authentication.sessions import Sessions
 from adapters.postgres.authentication.signing_keys import SigningKeys
 from adapters.postgres.engine.scope import Scope, repository
@@ -26,5 +27,6 @@ class AuthenticationRepositories(Scope):
     personal_tokens = repository(PersonalTokens)
     pre_auths = repository(PreAuths)
     reauthentications = repository(Reauthentications)
+    sent_forms = repository(SentForms)
     sessions = repository(Sessions)
     signing_keys = repository(SigningKeys)

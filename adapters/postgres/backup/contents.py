@@ -22,6 +22,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "email_sign_ins",
         "link_tickets",
         "kept_forms",
+        "sent_forms",
         "pre_auths",
         "reauthentications",
         "provider_states",

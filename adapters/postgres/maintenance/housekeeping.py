@@ -51,6 +51,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
     Sweep.EMAIL_SIGN_INS: _past("email_sign_ins", "expires_at"),
     Sweep.KEPT_FORMS: _past("kept_forms", "expires_at"),
+    Sweep.SENT_FORMS: _past("sent_forms", "expires_at", key="form_hash"),
     Sweep.DEVICE_CODES: _past("device_codes", "expires_at", key="device_code_hash"),
     Sweep.LINK_TICKETS: _past("link_tickets", "expires_at", key="token_hash"),
     Sweep.AUTHORIZATION_CODES: _past("authorization_codes", "expires_at", key="code_hash"),

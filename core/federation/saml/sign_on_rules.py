@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from core.federation.saml.messages import NameId, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import Forbidden, Invalid
+from core.kernel.providers import OwnMethod
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.authentication.sessions_rules import Session
 
-LOGIN_PROVIDER: Final = "saml"  # the provider of these sign-ins in login events and metrics
+LOGIN_PROVIDER: Final = OwnMethod.SAML.value
 STATE_TTL: Final = timedelta(minutes=15)
 
 

@@ -7,7 +7,7 @@ allows nothing else (security G-1). Pages work without scripts; only the API pag
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from secrets import token_urlsafe
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from core.tenancy.colors import derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.form_targets import form_action, referrer_policy
+from entrypoints.http.pages.labels import label
 from ports.outside import EmailMessage
 
 _HERE = Path(__file__).parent
@@ -99,7 +100,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,  # otherwise every page checks the template files
     )
-    environment.filters["utc"] = format_utc
+    environment.filters |= {"utc": format_utc, "label": label}
     environment.globals |= {
         "platform": PRODUCT,
         "min_password_length": MIN_PASSWORD_LENGTH,
@@ -107,6 +108,7 @@ def _environment() -> Environment:
         "max_name_length": MAX_NAME_LENGTH,
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
+        "form_key": partial(token_urlsafe, 16),
         "css": Markup((_HERE / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.

@@ -8,16 +8,18 @@ is in the direct response to its form. docs/contributing/adding-a-page.md shows 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import wraps
 from itertools import islice
-from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from pydantic import ValidationError, model_validator
-from quart import Response, current_app, request
+from quart import Response, current_app, g, request
 
-from core.authentication import browser
+from core.authentication import browser, sent_forms
 from core.authentication.browser import FormTokenInvalid
+from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Invalid, Refusal, refuse
 from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
 from core.kernel.sign_in_age import SignInNotRecent
@@ -35,11 +37,14 @@ from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
 from entrypoints.http.pages.notices import NOTICES
+from ports import Ports
 
 REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+MAX_KEY_LENGTH: Final = 64
+ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
 SWITCHER_SIZE: Final = 10  # organizations in the switcher
 DAY_PARAMETERS: Final = frozenset({"since", "until"})  # parameters that are times in the API and days in forms
 DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -110,10 +115,15 @@ async def console_page(name: str, **values: Any) -> Response:
 async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
 
-    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form.
+    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form;
+    FormAlreadySent, for the decorator `once`.
     """
-    if isinstance(refusal, SignInNotRecent):
+    if isinstance(refusal, SignInNotRecent | FormAlreadySent):
         raise refusal
+    return await _refused_page(refusal, name, **values)
+
+
+async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
     return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await _frame(), **values})
 
 
@@ -135,7 +145,7 @@ async def _frame() -> dict[str, Any]:
         "navigation": links_for(user, request.path),
         "here": next((organization for organization, _ in memberships if organization.slug == slug), None),
         "organizations": [
-            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role.value)
+            (organization.name, ORGANIZATION_PATH.format(slug=organization.slug), membership.role)
             for organization, membership in memberships
             if organization.slug != slug and organization.status is OrganizationStatus.ACTIVE and membership.confirmed_at is not None
         ][:SWITCHER_SIZE],
@@ -220,8 +230,41 @@ async def read_console_form() -> dict[str, str]:
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), _impersonation())
     if KEPT_FORM in form:
-        return await take_form(form[KEPT_FORM])
+        form = await take_form(form[KEPT_FORM])
+    g.form_key = form.get("form_key", "")
     return form
+
+
+def ports_once() -> Ports:
+    """Return ports for the use case that the form stands for, which runs once for each copy of the form. The view needs `once`.
+
+    Raises: FormTokenInvalid if the form has no key, as those of earlier releases.
+    """
+    if not MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
+        raise FormTokenInvalid
+    return sent_forms.once(ports(), signed_in(), request.path, g.form_key)
+
+
+def once(path: str, label: str, advice: str) -> Callable[[V], V]:
+    """Decorate a form that makes something, or shows a secret: each copy of it works once (decision 410).
+
+    The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the
+    parameters of the route; `label` names that page. `advice` says how to get another one.
+    """
+
+    def decorate(view: V) -> V:
+        @wraps(view)
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await view(*args, **kwargs)
+            except FormAlreadySent as refusal:
+                target = re.sub("<([a-z_]+)>", lambda match: quote(kwargs[match[1]]), path)
+                return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
+
+        setattr(run, ONCE_ATTRIBUTE, path)
+        return cast("V", run)
+
+    return decorate
 
 
 def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:

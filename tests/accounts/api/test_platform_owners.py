@@ -8,9 +8,10 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from ports import Ports
+from ports.outside import EmailMessage
 from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID
-from tests.fakes.outside import FakeClock
-from tests.support.browser import FakeBrowser
+from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import (
     PASSWORD,
     Answer,
@@ -19,6 +20,7 @@ from tests.support.builders import (
     add_member,
     add_organization,
     add_platform_owner,
+    deliver,
     impersonate,
     run_sql,
     sign_in,
@@ -48,7 +50,7 @@ async def platform_log(pool: Pool) -> list[tuple[Any, ...]]:
 
 
 async def test_platform_owners_are_promoted_and_demoted(platform: Platform, ports: Ports, pool: Pool) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW)
     await add_member(pool, await add_organization(pool, "acme"), user.id, confirmed=True)
     token = (await sign_in(ports, user)).access_token
     for answer, status in ((await promote(platform, user.id), 200), (await demote(platform, user.id), 403)):
@@ -61,7 +63,7 @@ async def test_platform_owners_are_promoted_and_demoted(platform: Platform, port
 
 
 async def test_promotion_and_demotion_take_effect_immediately(platform: Platform, ports: Ports) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW)
     token = (await sign_in(ports, user)).access_token
     statuses = [(await platform.api.get(SEARCH, token=token)).status]
     for act in (promote, demote, promote):
@@ -71,7 +73,7 @@ async def test_promotion_and_demotion_take_effect_immediately(platform: Platform
 
 
 async def test_a_second_promotion_records_nothing(platform: Platform, ports: Ports, pool: Pool) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW)
     answers = [await promote(platform, user.id) for _ in range(2)]
     assert [(answer.status, answer.json) for answer in answers] == [(200, answers[0].json)] * 2
     assert len(await platform_log(pool)) == 1
@@ -83,15 +85,16 @@ async def test_a_second_promotion_records_nothing(platform: Platform, ports: Por
     ("state", "reason"),
     [
         ({"verified": False}, "is not verified"),
+        ({"mfa_enabled_at": None}, "has no second factor"),
         ({"deactivated_at": NOW}, "deactivated or anonymized"),
         ({"anonymized_at": NOW}, "deactivated or anonymized"),
         ({"deactivated_at": NOW, "is_platform_owner": True}, "deactivated or anonymized"),
     ],
 )
-async def test_an_unusable_or_unverified_account_is_not_promoted(
+async def test_an_unusable_unverified_or_unprotected_account_is_not_promoted(
     platform: Platform, ports: Ports, pool: Pool, state: dict[str, Any], reason: str
 ) -> None:
-    user = await add_account(ports, "ada@example.com", None, **state)
+    user = await add_account(ports, "ada@example.com", None, **{"mfa_enabled_at": NOW, **state})
     before = await owners(pool)
     answer = await promote(platform, user.id)
     assert refused(answer) == BAD
@@ -109,7 +112,7 @@ async def test_promoting_an_unknown_user_is_refused(platform: Platform, pool: Po
 
 
 async def test_only_other_platform_owners_can_be_demoted(platform: Platform, ports: Ports, pool: Pool) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW)
     for unknown_id in (user.id, UNKNOWN_ID, "x"):
         assert refused(await demote(platform, unknown_id)) == MISSING
     assert refused(await demote(platform, platform.account.id)) == BAD
@@ -127,7 +130,7 @@ async def test_a_deactivated_platform_owner_can_be_demoted(platform: Platform, p
 
 
 async def test_a_promotion_ends_impersonations_of_the_user(platform: Platform, ports: Ports, api: Api) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW)
     own_token, impersonation = (await sign_in(ports, user)).access_token, await impersonate(ports, platform.account, user)
     assert [(await api.get("/api/user", token=token)).status for token in (own_token, impersonation)] == [200, 200]
     assert (await promote(platform, user.id)).status == 200
@@ -145,6 +148,40 @@ async def test_the_page_says_why_an_owner_cannot_be_removed(app: QuartTrio, port
     owner = await add_account(ports, "only@platform.example", PASSWORD, is_platform_owner=True)
     browser = FakeBrowser(app)
     await browser.sign_in(owner.email, PASSWORD)
-    answer = await browser.submit(f"/app/platform/owners/{owner.id}/remove", "/app/platform/people")
-    assert (answer.status, "<h1>Platform owners" in answer.text, 'role="alert"' in answer.text) == (400, True, True)
+    path, fields = f"/app/platform/owners/{owner.id}/remove", {"reason": "left", "confirmation": owner.email}
+    answer = await browser.submit(path, path, **fields)
+    assert (answer.status, "You cannot revoke your own rights" in answer.text) == (400, True)
     assert owner.id in await owners(pool)
+
+
+def said(email: EmailMessage) -> str:
+    return " ".join(email.text.split())
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "words"),
+    [
+        ("promote", "platform.owner.promoted", "steward@platform.example made ada@example.com a platform owner"),
+        ("remove", "platform.owner.demoted", "steward@platform.example took the rights of a platform owner from ada@example.com"),
+    ],
+)
+async def test_a_change_of_the_owners_asks_for_a_reason_and_a_name_and_tells_all_owners_and_the_person(
+    app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport, action: str, kind: str, words: str
+) -> None:
+    await add_account(ports, "steward@platform.example", PASSWORD, is_platform_owner=True)
+    await add_platform_owner(ports, "other@platform.example")
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=NOW, is_platform_owner=action == "remove")
+    path = f"/app/platform/people/{user.id}/promote" if action == "promote" else f"/app/platform/owners/{user.id}/remove"
+    browser = FakeBrowser(app)
+    await browser.sign_in("steward@platform.example", PASSWORD)
+    before = await owners(pool)
+    for fields, missing in (({"confirmation": user.email}, "Enter a value."), ({"reason": "on call"}, "Type the text exactly")):
+        refused_page = await browser.submit(path, path, **fields)
+        assert (refused_page.status, missing in refused_page.text) == (400, True)
+    assert (await owners(pool), sent.emails) == (before, [])
+    assert leads_to(await browser.submit(path, path, reason="on call", confirmation=user.email)) == "/app/platform/owners"
+    assert await owners(pool) == before ^ {user.id}
+    assert await run_sql(pool, "select details from audit_log where action = %s", kind) == [({"reason": "on call"},)]
+    await deliver(ports)
+    assert sorted(mail.to for mail in sent.emails) == ["ada@example.com", "other@platform.example", "steward@platform.example"]
+    assert all(words in said(mail) and "The reason: on call" in said(mail) for mail in sent.emails)

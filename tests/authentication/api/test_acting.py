@@ -350,11 +350,14 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(
 
 
 @pytest.mark.parametrize("demoted", ["the impersonator", "the target"])
-async def test_an_impersonation_ended_by_a_demotion_stays_ended(api: Api, ports: Ports, platform: Platform, demoted: str) -> None:
+async def test_an_impersonation_ended_by_a_demotion_stays_ended(
+    api: Api, ports: Ports, pool: Pool, platform: Platform, demoted: str
+) -> None:
     target, support = await add_account(ports), await add_platform_owner(ports, "support@platform.example")
     token = await impersonate(ports, support, target)
     assert (await api.get("/api/user", token=token)).status == 200
     changed_id = str(support.id if demoted == "the impersonator" else target.id)
+    await run_sql(pool, "update users set mfa_enabled_at = now() where id = %s", changed_id)
 
     async def promote() -> None:
         assert (await api.post("/api/platform/owners", {"user_id": changed_id}, token=platform.token)).status == 200

@@ -86,6 +86,7 @@ async def test_a_sign_out_ends_only_the_impersonation(support: Support) -> None:
 
 
 async def promote_target(support: Support, colleague: str) -> Answer:
+    await run_sql(support.pool, "update users set mfa_enabled_at = now() where id = %s", support.user.id)
     return await support.api.post("/api/platform/owners", {"user_id": str(support.user.id)}, token=colleague)
 
 

@@ -63,7 +63,7 @@ async def test_an_impersonation_is_found_with_its_reason_and_its_requests(platfo
 
 
 async def test_actions_of_platform_owners_are_found_by_action_target_and_time(platform: Platform, ports: Ports, pool: Pool) -> None:
-    user, new_owner = await with_mfa(ports, pool), await add_account(ports, "eve@example.com")
+    user, new_owner = await with_mfa(ports, pool), await add_account(ports, "eve@example.com", mfa_enabled_at=ports.clock.now())
     await remove_mfa(platform, user.id, {"reason": "The phone was lost."})
     answer = await platform.api.post("/api/platform/owners", {"user_id": str(new_owner.id)}, token=platform.token)
     assert answer.status == 200, answer.text

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from core.accounts.accounts_rules import SERVICE_ACCOUNT_EMAIL
 from core.eventing.audit_rules import (
     ANONYMOUS,
     DELETED_ACCOUNT,
@@ -107,8 +108,17 @@ def test_an_actor_is_shown_with_the_present_data_of_the_account() -> None:
         assert resolve_actor(USER, None, None, address) == DELETED_ACCOUNT
 
 
-def test_a_credential_is_shown_with_its_id() -> None:
-    assert resolve_actor(USER, "api_key", None, "203.0.113.9") == AuditActor(str(USER), "api-key@internal", kind="api_key")
+@pytest.mark.parametrize(
+    ("kind", "address"),
+    [
+        ("api_key", "api-key@internal"),
+        ("scim_token", "scim-token@internal"),
+        ("service_account", SERVICE_ACCOUNT_EMAIL),
+        ("carrier_pigeon", "carrier-pigeon@internal"),  # of a newer release
+    ],
+)
+def test_a_credential_is_shown_with_its_id(kind: str, address: str) -> None:
+    assert resolve_actor(USER, kind, None, "203.0.113.9") == AuditActor(str(USER), address, kind=kind)
 
 
 def test_an_entry_without_actor_is_from_the_system_or_an_anonymous_caller() -> None:

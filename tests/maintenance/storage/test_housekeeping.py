@@ -126,6 +126,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
             select %s, id, '/app', 'Change.', 'x', %s, %s from sessions
             where user_id = %s and ended_at is null and expires_at > %s limit 1"""
         await run_sql(pool, kept, uuid4(), NOW, time, user.id, NOW - HOUR)
+        await run_sql(pool, "insert into sent_forms (form_hash, expires_at) values (%s, %s)", digest(str(time)), time)
         ticket = """
             insert into link_tickets (token_hash, user_id, session_id, provider, created_at, expires_at)
             select %s, user_id, id, 'codehost', %s, %s from sessions where user_id = %s and ended_at is null and expires_at > %s limit 1"""
@@ -189,6 +190,7 @@ SWEPT_TABLES = {
     Sweep.PRE_AUTHS: ("pre_auths", 1),
     Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
     Sweep.KEPT_FORMS: ("kept_forms", 1),
+    Sweep.SENT_FORMS: ("sent_forms", 1),
     Sweep.DEVICE_CODES: ("device_codes", 1),
     Sweep.LINK_TICKETS: ("link_tickets", 1),
     Sweep.AUTHORIZATION_CODES: ("authorization_codes", 1),

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -43,11 +44,11 @@ async def prepare(pool: Pool, request: Request, caller: Caller) -> None:
         await run_sql(pool, filled(request.setup_sql, caller.things))
 
 
-async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> Answer:
+async def call(app: QuartTrio, route: str, request: Request, caller: Caller, patience: float = PATIENCE) -> Answer:
     """Send the request.
 
     `route` is a method and a rule, such as `GET /api/organizations/<org_slug>`, with an optional
-    `#` variant.
+    `#` variant. `patience` is the time in seconds after which the test fails.
     """
     method, rule = without_variant(route).split()
     things = {**caller.things, **filled(request.things, caller.things)}
@@ -60,8 +61,10 @@ async def call(app: QuartTrio, route: str, request: Request, caller: Caller) -> 
     if request.body is not None:
         headers["Content-Type"], raw = "application/json", json.dumps(filled(request.body, things)).encode()
     if request.form is not None:
-        headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(filled(request.form, things)).encode()
-    with trio.fail_after(PATIENCE):
+        key = {"form_key": token_urlsafe(16)} if "form_token" in request.form else {}  # each form is a new copy, unless it has a key
+        fields = {**key, **filled(request.form, things)}
+        headers["Content-Type"], raw = "application/x-www-form-urlencoded", urlencode(fields).encode()
+    with trio.fail_after(patience):
         return await send(app, method, path, query, headers, raw or b"")
 
 

@@ -509,6 +509,7 @@ GET    /app/account/consents/<service_id>            303* 200  200  200  303*
 POST   /app/account/consents/<service_id>/withdraw   303* 303  303  303  303*
 GET    /app/account/organizations                    303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/confirm 303* 303  303  303  303*
+GET    /app/account/organizations/<org_slug>/leave   303* 200  200  200  303*
 POST   /app/account/organizations/<org_slug>/leave   303* 400  303  400  303*
 GET    /app/account/sessions                         303* 200  200  200  303*
 POST   /app/account/sessions/<session_id>/end        303* 303  303  303  303*
@@ -579,6 +580,8 @@ ASKED: Final = {**BROWSER, "gatehouse-email-sign-in": "{email_request_cookie}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
+# Only an account with a second factor can own the platform.
+WITH_SECOND_FACTOR: Final = "update users set mfa_enabled_at = now() where id = '{user_id}'"
 GUARDED: Final = {"user_id": "{guarded_id}"}
 OF_SOMEBODY_ELSE: Final = {"device_id": "{further_device_id}"}
 ONESELF: Final = {"user_id": "{own_id}"}
@@ -748,7 +751,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /api/platform/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     "GET /api/platform/audit-log/export": Request(query={"target_type": "user"}),
     "POST /api/platform/impersonate/<user_id>": Request({"reason": "asked for help", "org_slug": "{org_slug}"}),
-    "POST /api/platform/owners": Request({"user_id": "{user_id}"}),
+    "POST /api/platform/owners": Request({"user_id": "{user_id}"}, setup_sql=WITH_SECOND_FACTOR),
     "DELETE /api/platform/owners/<user_id>": Request(setup_sql="update users set is_platform_owner = true where id = '{user_id}'"),
     "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
     "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
@@ -798,7 +801,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/organizations/<org_slug>/applications/<service_slug>": Request(
         form={**OF_THE_SESSION, "group": "sign-in", "redirect_uris": "https://shop.example/new", "post_logout_redirect_uris": ""}
     ),
-    "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(form={**OF_THE_SESSION, "overlap": "1 day"}),
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/secret": Request(
+        form={**OF_THE_SESSION, "ends_former": "yes", "overlap": "1 day"}
+    ),
     f"GET {PAGES_OF_ORG}/audit-log": Request(query={"target_type": "user"}),  # prevents the question for a target
     f"GET {PAGES_OF_ORG}/audit-log/export": Request(query={"target_type": "user"}),
     f"GET {PAGES_OF_ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
@@ -812,9 +817,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/domain/remove": Request(form={**OF_THE_SESSION, "confirmation": "{org_slug}.example"}),
     "POST /app/organizations/new": Request(form={**OF_THE_SESSION, "name": "Another One"}),
     f"POST {PAGES_OF_ORG}/settings": Request(form={**OF_THE_SESSION, "name": "A New Name", "device_trust_days": "7"}),
-    f"POST {PAGES_OF_ORG}/settings/transfer": Request(
-        form={**OF_THE_SESSION, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}
-    ),
+    f"POST {PAGES_OF_ORG}/settings/transfer": Request(form={**WITH_REASON, "new_owner_user_id": "{user_id}", "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/settings/delete": Request(form={**OF_THE_SESSION, "confirmation": "{org_name}"}),
     f"POST {PAGES_OF_ORG}/branding": Request(form={**OF_THE_SESSION, "product_name": "A New Name"}),
     f"POST {PAGES_OF_ORG}/directory": Request(form={**OF_THE_SESSION, "name": "Another"}),
@@ -881,9 +884,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     END_IMPERSONATION: Request(form={"form_token": "{own_form_token}"}),
     f"POST {PEOPLE_PAGES}/export": Request(form=OF_THE_SESSION),
     f"POST {PEOPLE_PAGES}/anonymize": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
-    f"POST {PEOPLE_PAGES}/promote": Request(form=OF_THE_SESSION),
+    f"POST {PEOPLE_PAGES}/promote": Request(form={**WITH_REASON, "confirmation": "{user_email}"}, setup_sql=WITH_SECOND_FACTOR),
     "POST /app/platform/owners/<user_id>/remove": Request(
-        form=OF_THE_SESSION, setup_sql="update users set is_platform_owner = true where id = '{user_id}'"
+        form={**WITH_REASON, "confirmation": "{user_email}"},
+        setup_sql="update users set is_platform_owner = true where id = '{user_id}'",
     ),
     f"POST {RESOURCE_PAGES}/new": Request(
         form={**OF_THE_SESSION, "identifier": "https://new.{org_slug}.example/", "name": "Another One", "token_seconds": "60"}

@@ -93,6 +93,16 @@ class Browser:
     def open(self, address: str) -> None:
         self._driver.get(address)
 
+    def reload(self) -> None:
+        """Reload the page. A browser sends the form again that led to it."""
+        with self.leaving():
+            self._driver.refresh()
+
+    def back(self) -> None:
+        """Press the back button."""
+        with self.leaving():
+            self._driver.back()
+
     @property
     def address(self) -> str:
         return self._driver.current_url

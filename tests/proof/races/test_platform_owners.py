@@ -57,7 +57,7 @@ async def test_of_20_owners_who_demote_each_other_some_remain(platform: Platform
 
 @pytest.mark.slow
 async def test_of_20_concurrent_promotions_one_is_recorded(platform: Platform, ports: Ports, pool: Pool, api: Api) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=ports.clock.now())
     answers = await run_concurrently(20, lambda _: api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert [answer.status for answer in answers] == [200] * 20
     assert await run_sql(pool, "select action from audit_log") == [("platform.owner.promoted",)]
@@ -105,7 +105,7 @@ async def test_the_owner_left_by_the_demotion_of_the_caller_is_the_last_one(plat
 
 
 async def test_a_user_deactivated_during_the_request_is_not_promoted(platform: Platform, ports: Ports, pool: Pool) -> None:
-    user = await add_account(ports, "ada@example.com", None)
+    user = await add_account(ports, "ada@example.com", None, mfa_enabled_at=ports.clock.now())
     changes = [("update users set deactivated_at = now() where id = %s", (user.id,))]
     answer = await run_during(pool, changes, lambda: platform.api.post(OWNERS, {"user_id": str(user.id)}, token=platform.token))
     assert refused(answer) == BAD

@@ -1,7 +1,7 @@
 """Users, their second factors and platform ownership, for platform owners (decisions 241, 242, 243, 244)."""
 
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import ConfigDict, Field
@@ -316,6 +316,9 @@ class PlatformOwnerResponse(ResponseModel):
     user_id: UUID = Field(description="The id of the user.")
 
 
+REASON: Final = "The reason, for the platform's log and for the email to all platform owners."
+
+
 class PlatformOwnerListResponse(ResponseModel):
     """The platform owners."""
 
@@ -337,7 +340,14 @@ async def list_owners() -> PlatformOwnerListResponse:
 class AddPlatformOwnerRequest(RequestModel):
     """A user to make a platform owner."""
 
-    user_id: Id = Field(description="The id of a user. The account must be active, and its address verified.")
+    user_id: Id = Field(description="The id of a user. The account must be active and have a verified address and a second factor.")
+    reason: Reason | None = Field(default=None, description=REASON)
+
+
+class RemovePlatformOwnerQuery(Query):
+    """Why a platform owner loses their rights."""
+
+    reason: Reason | None = Field(default=None, description=REASON)
 
 
 @routes.post("/api/platform/owners")
@@ -348,21 +358,24 @@ class AddPlatformOwnerRequest(RequestModel):
 async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
     """Make a user a platform owner.
 
-    Sessions that impersonate the user end. If the user already is a platform owner, nothing changes.
+    Sessions that impersonate the user end, and all platform owners get an email. If the user already is a
+    platform owner, nothing changes.
     """
-    await platform.promote(ports(), signed_in(), data.user_id)
+    await platform.promote(ports(), signed_in(), data.user_id, data.reason)
     return PlatformOwnerResponse(message="This user is now a platform owner.", user_id=data.user_id)
 
 
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
 @refuses(400)
+@validate_querystring(RemovePlatformOwnerQuery)
 @returns(PlatformOwnerResponse)
-async def remove_owner(user_id: str) -> PlatformOwnerResponse:
+async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:
     """Revoke the rights of another platform owner.
 
-    Their impersonation sessions end. You cannot revoke your own rights, or those of the last platform owner.
+    Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
+    your own rights, or those of the last platform owner.
     """
     owner_id = path_id(user_id)
-    await platform.demote(ports(), signed_in(), owner_id)
+    await platform.demote(ports(), signed_in(), owner_id, query_args.reason)
     return PlatformOwnerResponse(message="This user is no longer a platform owner.", user_id=owner_id)

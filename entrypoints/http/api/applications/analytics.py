@@ -133,7 +133,7 @@ class RecentLoginResponse(ResponseModel):
     id: UUID = Field(description="The id of the login.")
     user_id: UUID = Field(description="The id of the user who signed in.")
     service_id: UUID | None = Field(description="The id of the service. Null for the login of a member to Gatehouse itself.")
-    provider: str = Field(description="The identity provider, `password`, `email` or `saml`.")
+    provider: str = Field(description="The identity provider, `password`, `email`, `saml` or `owner_recovery`.")
     created_at: Timestamp = Field(description="The time of the login, in UTC.")
 
 

@@ -14,7 +14,7 @@ from core.tenancy.members_rules import ListedMember, MemberOrder
 from core.tenancy.organizations_rules import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
-from entrypoints.http.edge.bodies import Id, Message, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
+from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
@@ -256,6 +256,7 @@ class OwnershipTransferRequest(RequestModel):
     """The member who becomes the owner."""
 
     new_owner_user_id: Id = Field(description="The user id of the new owner, who must be a member with an active account.")
+    reason: Reason | None = Field(default=None, description="The reason, for the audit log and for the email to both owners.")
 
 
 class FormerOwnerResponse(ResponseModel):
@@ -291,7 +292,7 @@ async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> O
     that an admin may not send are canceled.
     """
     old_owner = acting_member()
-    await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id)
+    await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id, data.reason)
     return OwnershipTransferResponse(
         message="The ownership was transferred.",
         old_owner=FormerOwnerResponse(user_id=old_owner.user_id, new_role=Role.ADMIN),

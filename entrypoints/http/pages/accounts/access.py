@@ -13,8 +13,9 @@ from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.sessions_rules import LiveSession
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
+from core.kernel.principals import NotOfThisOrganization
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
@@ -27,6 +28,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -238,10 +240,10 @@ async def _own_organizations() -> list[dict[str, Any]]:
         {
             "slug": organization.slug,
             "name": organization.name,
-            "role": membership.role.value,
+            "role": membership.role,
             "since": format_utc(membership.created_at),
             "is_confirmed": membership.confirmed_at is not None,
-            "state": organization.status.value,
+            "state": organization.status,
         }
         for organization, membership in await organizations.list_own(ports(), signed_in())
     ]
@@ -260,6 +262,35 @@ async def confirm_membership(org_slug: str) -> Response:
     return redirect_with_notice("membership-confirmed", ORGANIZATIONS)
 
 
+@routes.get("/app/account/organizations/<org_slug>/leave")
+@page_session
+@describes_page({200: "The page.", 404: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"])
+async def show_leaving(org_slug: str) -> Response:
+    """Show what leaving an organization means."""
+    return await ask(await _leaving(org_slug))
+
+
+async def _leaving(org_slug: str) -> Question:
+    """Raises: NotOfThisOrganization."""
+    own = await organizations.list_own(ports(), signed_in())
+    organization, _ = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
+    applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
+    places = ", ".join(["{}"] * len(applications))
+    lost = sentence(f"You lose those of its applications that are only for members. You use: {places}.", *applications)
+    return Question(
+        verb="Leave",
+        target=organization.name,
+        consequences=(
+            "Your sessions in this organization end at once. To come back, you need an invitation. Your account remains.",
+            *([lost] if applications else []),
+            "The credentials that you created for its service accounts and API resources end, and your pending invitations are canceled.",
+        ),
+        button="Leave organization",
+        keep="Stay",
+        back=("Your organizations", ORGANIZATIONS),
+    )
+
+
 @routes.post("/app/account/organizations/<org_slug>/leave")
 @page_session(outlives=True)
 @describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
@@ -272,7 +303,7 @@ async def leave_organization(org_slug: str) -> Response:
     try:
         await members.leave(ports(), signed_in(), org_slug)
     except OwnerCannotLeave as refusal:
-        return await refused_console_page(refusal, "tenancy/own_organizations.html", organizations=await _own_organizations())
+        return await ask_again(refusal, await _leaving(org_slug), {})
     return redirect_with_notice("organization-left", ORGANIZATIONS)
 
 

@@ -38,6 +38,8 @@ from entrypoints.http.pages.console import (
     NOT_ACCEPTED,
     REDIRECTED,
     console_page,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -82,9 +84,7 @@ async def show_account() -> Response:
         trusted=sum(device.trusted for device in listed_devices),
         sessions=live_sessions.total,
         profile=account.profile,
-        organizations=[
-            (organization.name, membership.role.value) for organization, membership in await organizations.list_own(ports(), user)
-        ],
+        organizations=[(organization.name, membership.role) for organization, membership in await organizations.list_own(ports(), user)],
         applications=[application.name for application in await own_applications.list_own(ports(), user)],
         consents=[consent.service for consent in await consents.list_own(ports(), user)],
         subscriptions=[
@@ -197,6 +197,11 @@ async def show_two_factor() -> Response:
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@once(
+    TWO_FACTOR,
+    "Open two-factor authentication",
+    "The secret was shown once. If you didn't scan it, start the set-up again.",
+)
 async def start_two_factor_setup() -> Response:
     """Start to set up two-factor authentication.
 
@@ -204,7 +209,7 @@ async def start_two_factor_setup() -> Response:
     """
     await read_console_form()
     try:
-        setup = await mfa.start_setup(ports(), signed_in())
+        setup = await mfa.start_setup(ports_once(), signed_in())
     except Invalid as refusal:
         return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
     return await console_page("accounts/two_factor_setup.html", **_setup_values(setup))
@@ -235,6 +240,11 @@ async def confirm_two_factor() -> Response:
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@once(
+    TWO_FACTOR,
+    "Open two-factor authentication",
+    "The new codes were shown once. If you didn't save them, replace them again.",
+)
 async def regenerate_backup_codes() -> Response:
     """Replace your backup codes.
 
@@ -242,7 +252,7 @@ async def regenerate_backup_codes() -> Response:
     """
     await read_console_form()
     try:
-        codes = await mfa.regenerate_backup_codes(ports(), signed_in())
+        codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
     except (Invalid, Limited) as refusal:
         return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)

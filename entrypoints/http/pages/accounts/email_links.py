@@ -16,7 +16,6 @@ from core.federation.sign_in import SignUpCredentials
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
-from core.kernel.providers import Provider
 from core.tenancy import branding
 from core.tenancy.branding_rules import Design
 from entrypoints.http.edge import cookies
@@ -40,6 +39,7 @@ from entrypoints.http.pages.authentication.sign_in import (
     visitor_with_mfa,
     with_next,
 )
+from entrypoints.http.pages.labels import label
 
 routes = Blueprint("email_links", __name__)
 
@@ -214,7 +214,7 @@ def _to_lines(notices: Sequence[SecurityNotice]) -> list[tuple[str, str, str]]:
     """Return the id, time and sentence of each change."""
     names = ports().policy.provider_names
     return [
-        (str(notice.id), format_utc(notice.created_at), CHANGES[notice.kind].format(notice.detail and names[Provider(notice.detail)]))
+        (str(notice.id), format_utc(notice.created_at), label(notice.kind, CHANGES).format(notice.detail and label(notice.detail, names)))
         for notice in notices
     ]
 

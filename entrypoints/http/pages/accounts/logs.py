@@ -14,26 +14,13 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
+from entrypoints.http.pages.labels import LABELS
 
 routes = Blueprint("account_log_pages", __name__)
 
 PERSON: Final = "/app/platform/people/<user_id>"
 API: Final = "/api/platform/users/<user_id>"
-LABELS: Final[Mapping[str, str]] = {
-    MfaEvent.SETUP_INITIATED: "Set-up began",
-    MfaEvent.SETUP_COMPLETED: "Set-up finished",
-    MfaEvent.SETUP_FAILED: "Wrong code at the set-up",
-    MfaEvent.ENABLED: "Turned on",
-    MfaEvent.DISABLED: "Turned off",
-    MfaEvent.FORCE_DISABLED: "Removed by platform support",
-    MfaEvent.VERIFY_ATTEMPT: "Code asked for",
-    MfaEvent.VERIFY_SUCCESS: "Right code",
-    MfaEvent.VERIFY_FAILED: "Wrong code",
-    MfaEvent.BACKUP_CODES_GENERATED: "New backup codes",
-    MfaEvent.BACKUP_CODE_USED: "Backup code used",
-    "user_exported": "Data exported",
-    "user_anonymized": "Data anonymized",
-}
+ENTRIES: Final[Mapping[str, str]] = {**LABELS[MfaEvent], "user_exported": "Data exported", "user_anonymized": "Data anonymized"}
 
 
 class LogQuery(ListQuery, PageQuery):
@@ -50,7 +37,7 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
     page = query_args.page_request()
     result = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
     entries = [to_own_mfa_event(entry) for entry in result.items]
-    return await console_page("accounts/second_factor_log.html", entries=entries, labels=LABELS, **neighbors(query_args, result.total))
+    return await console_page("accounts/second_factor_log.html", entries=entries, labels=ENTRIES, **neighbors(query_args, result.total))
 
 
 @routes.get("/app/account/exports")
@@ -63,7 +50,7 @@ async def show_own_exports(query_args: LogQuery) -> Response:
     user, page = signed_in(), query_args.page_request()
     result = await privacy.list_privacy_log(ports(), user.user_id, page)
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
-    return await console_page("accounts/exports.html", entries=entries, labels=LABELS, **neighbors(query_args, result.total))
+    return await console_page("accounts/exports.html", entries=entries, **neighbors(query_args, result.total))
 
 
 @routes.get(f"{PERSON}/log")
@@ -82,6 +69,6 @@ async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:
         path=f"/app/platform/people/{account.id}",
         codes=codes.items,
         exports=exports.items,
-        labels=LABELS,
+        labels=ENTRIES,
         **neighbors(query_args, max(codes.total, exports.total)),
     )

@@ -27,7 +27,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -99,6 +101,11 @@ async def show_form(query_args: NewTokenQuery) -> Response:
     form=["form_token", "name"],
     api=["POST /api/user/personal-tokens"],
 )
+@once(
+    LIST,
+    "Open personal access tokens",
+    "It was shown once. If you didn't copy it, revoke it in the list and create another one.",
+)
 async def create() -> Response:
     """Create a personal access token.
 
@@ -109,7 +116,7 @@ async def create() -> Response:
     try:
         data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: scopes, "expires_in_days": to_number})
         request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
-        token, secret = await personal_tokens.create(ports(), signed_in(), request)
+        token, secret = await personal_tokens.create(ports_once(), signed_in(), request)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form.get("org_slug"), form)}
         return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)

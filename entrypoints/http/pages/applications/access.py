@@ -21,6 +21,7 @@ from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, ask_again, count
 from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
@@ -182,8 +183,22 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) 
 @shows(f"DELETE {SERVICE}")
 async def show_deletion(org_slug: str, service_slug: str) -> Response:
     """Show what the deletion of an application means, and ask for its name."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/deletion.html", subscriptions=service.subscription_count, **application_values(service))
+    return await ask(_deletion(await services.find(ports(), acting_member(), service_slug)))
+
+
+def _deletion(service: Service) -> Question:
+    subscriptions = count(service.subscription_count, "subscription")
+    return Question(
+        verb="Delete",
+        target=service.name,
+        consequences=(
+            f"Users can no longer sign in to it. Its plans, {subscriptions}, API keys and SAML configuration are deleted permanently.",
+        ),
+        button="Delete application",
+        keep="Keep application",
+        back=(service.name, application_path(service)),
+        typed_name=service.name,
+    )
 
 
 @routes.post(f"{APPLICATION}/delete")
@@ -197,6 +212,5 @@ async def delete(org_slug: str, service_slug: str) -> Response:
         check_typed_name(form, service.name)
         await services.delete(ports(), acting_member(), service_slug)
     except Refusal as refusal:
-        values = {"subscriptions": service.subscription_count, **application_values(service)}
-        return await refused_console_page(refusal, "applications/deletion.html", wrong=wrong_field(refusal, {}), **values)
+        return await ask_again(refusal, _deletion(service), form)
     return redirect_with_notice("application-deleted", organization_path("/applications"))

@@ -14,13 +14,13 @@ from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import ListQuery, console_page, shows
+from entrypoints.http.pages.labels import label, sign_in_methods
 
 routes = Blueprint("analytics_pages", __name__)
 
 API: Final = "GET /api/organizations/<org_slug>/analytics"
 LONGEST_CHART: Final = 366  # days; a longer range has only its table
 RECENT: Final = 10
-METHODS: Final = {"password": "Password", "email": "Email", "saml": "SAML"}  # other than identity providers
 
 
 class AnalyticsQuery(ListQuery, DateRangeQuery):
@@ -44,10 +44,7 @@ async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
         total=sum(each.count for each in counts),
         days=sorted(((each.day, each.count) for each in counts), reverse=True)[:LONGEST_CHART],
         services=[(each.service_name, each.count) for each in await analytics.count_by_service(ports(), caller, range_)],
-        providers=[
-            (ports().policy.provider_names[each.provider], each.count)
-            for each in await analytics.count_by_provider(ports(), caller, range_)
-        ],
-        methods=METHODS | {provider.value: label for provider, label in ports().policy.provider_names.items()},
+        providers=[(label(each.provider), each.count) for each in await analytics.count_by_provider(ports(), caller, range_)],
+        methods=sign_in_methods(),
         recent=await analytics.list_recent_logins(ports(), caller, RECENT).next_batch(),
     )

@@ -8,6 +8,7 @@ from quart import Blueprint, Response
 from core.applications import api_keys, services
 from core.applications import api_keys_rules as rules
 from core.applications.services_rules import Service
+from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
@@ -16,6 +17,7 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -23,7 +25,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -66,8 +70,7 @@ async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> 
 
 def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
     chosen = frozenset(name.removeprefix(PERMISSION) for name in typed if name.startswith(PERMISSION))
-    permissions = [permission.value for permission in Permission]
-    return {"typed": typed, "chosen": chosen, "permissions": permissions, "lifetimes": LIFETIMES, **application_values(service)}
+    return {"typed": typed, "chosen": chosen, "permissions": list(Permission), "lifetimes": LIFETIMES, **application_values(service)}
 
 
 @routes.get(f"{KEYS}/new")
@@ -82,6 +85,7 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 async def create(org_slug: str, service_slug: str) -> Response:
     """Create an API key.
 
@@ -92,7 +96,7 @@ async def create(org_slug: str, service_slug: str) -> Response:
     chosen = [name.removeprefix(PERMISSION) for name in form if name.startswith(PERMISSION)]
     try:
         data = to_model(ApiKeyRequest, form, {"permissions": lambda _: chosen, "expires_in_days": to_number})
-        key, secret = await api_keys.create(ports(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
+        key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form)}
         return await refused_console_page(refusal, "applications/new_api_key.html", **values)
@@ -101,6 +105,29 @@ async def create(org_slug: str, service_slug: str) -> Response:
         {key.name: secret},
         advice="Programs send it in the header X-Api-Key.",
         done=("I've copied the key", f"{application_path(service)}/api-keys"),
+    )
+
+
+@routes.get(f"{KEYS}/<api_key_id>/revoke")
+@member_page(Capability.API_KEYS_MANAGE)
+@shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
+async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+    """Show what the revocation of an API key means."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    key = await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id))
+    used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."
+    return await ask(
+        Question(
+            verb="Revoke",
+            target=key.name,
+            consequences=(
+                sentence("Programs with this key are refused at once. They can't manage the users and subscriptions of {}.", service.name),
+                used,
+            ),
+            button="Revoke key",
+            keep="Keep key",
+            back=("API keys", f"{application_path(service)}/api-keys"),
+        )
     )
 
 

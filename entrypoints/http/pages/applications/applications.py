@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
-from core.applications.services_rules import NoClientSecret, Service, ServiceOrder, ServiceType
+from core.applications.services_rules import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
 from core.federation.oauth.end_session_rules import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
@@ -28,25 +28,21 @@ from entrypoints.http.pages.console import (
     ListQuery,
     console_page,
     may,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
     secret_page,
     with_query,
 )
+from entrypoints.http.pages.labels import LABELS, label
 
 routes = Blueprint("applications", __name__)
 
 APPLICATIONS: Final = "/app/organizations/<org_slug>/applications"
 APPLICATION: Final = f"{APPLICATIONS}/<service_slug>"
-TYPES: Final = {
-    ServiceType.WEB: "Web application",
-    ServiceType.SPA: "Single-page application",
-    ServiceType.MOBILE: "Mobile app",
-    ServiceType.DESKTOP: "Desktop app",
-    ServiceType.API: "API",
-}
 PAGE_SIZE: Final = 50
 SERVICE: Final = "/api/organizations/<org_slug>/services/<service_slug>"  # in the API
 ROTATION: Final = f"POST {SERVICE}/rotate-secret"
@@ -65,7 +61,7 @@ def application_values(service: Service) -> dict[str, Any]:
     return {
         "applications_path": organization_path("/applications"),
         "path": application_path(service),
-        "application": {"name": service.name, "type": TYPES[service.service_type], "is_public": service.service_type.is_public},
+        "application": {"name": service.name, "type": label(service.service_type), "is_public": service.service_type.is_public},
     }
 
 
@@ -97,7 +93,7 @@ class ApplicationsQuery(ListQuery):
 
 
 def _row(service: Service) -> dict[str, Any]:
-    return {"name": service.name, "type": TYPES[service.service_type], "path": application_path(service), "created": service.created_at}
+    return {"name": service.name, "type": label(service.service_type), "path": application_path(service), "created": service.created_at}
 
 
 @routes.get(APPLICATIONS)
@@ -125,7 +121,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
         path=organization_path("/applications"),
         applications=[_row(service) for service in result[:PAGE_SIZE]],
         quota=quota,
-        types=[("", "All types"), *TYPES.items()],
+        types=[("", "All types"), *LABELS[ServiceType].items()],
         query=query_args,
         previous=with_query(offset=max(0, query_args.offset - PAGE_SIZE) or None) if query_args.offset else None,
         next=with_query(offset=query_args.offset + PAGE_SIZE) if len(result) > PAGE_SIZE else None,
@@ -135,21 +131,20 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the values of an application's page. Members who cannot change settings get no forms."""
     may_manage = may("services.manage")
-    until = service.former_secret_expires_at
     return {
         **application_values(service),
         "values": values_to_copy(service),
         "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
         "longest": form.longest_lifetimes(),
         "shortest": MIN_TOKEN_SECONDS,
-        "types": [(kind.value, label) for kind, label in TYPES.items()],
+        "types": list(LABELS[ServiceType].items()),
         "email_choices": [
             ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
             ("yes", "On"),
             ("no", "Off"),
         ],
-        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {label}" for provider, label in ports().policy.provider_names.items()},
-        "former_secret_until": format_utc(until) if until is not None and ports().clock.now() < until else None,
+        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
+        "former_secret_until": _former_secret_until(service),
     }
 
 
@@ -192,8 +187,14 @@ async def change_application(org_slug: str, service_slug: str) -> Response:
 # The client secret
 
 
+def _former_secret_until(service: Service) -> str | None:
+    until = service.former_secret_expires_at
+    return format_utc(until) if until is not None and service.former_secret_works(ports().clock.now()) else None
+
+
 def _secret_values(service: Service, chosen: str) -> dict[str, Any]:
-    return {**application_values(service), "overlaps": list(OVERLAPS)[1:], "chosen": chosen}
+    values = {"overlaps": list(OVERLAPS)[1:], "chosen": chosen, "former_secret_until": _former_secret_until(service)}
+    return {**application_values(service), **values}
 
 
 @routes.get(SECRET)
@@ -214,17 +215,23 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
+@once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, service_slug: str) -> Response:
     """Replace the client secret.
 
     The new secret is shown only once.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    overlap = (await read_console_form()).get("overlap", "")
+    sent = await read_console_form()
+    overlap = sent.get("overlap", "")
     try:
-        secret = await services.rotate_secret(ports(), acting_member(), service_slug, OVERLAPS.get(overlap, -1))
+        secret = await services.rotate_secret(
+            ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in sent
+        )
     except Invalid as refusal:
-        return await refused_console_page(refusal, "applications/application_secret.html", **_secret_values(service, overlap))
+        service = await services.find(ports(), acting_member(), service_slug)  # another admin may have replaced it
+        wrong = "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap"
+        return await refused_console_page(refusal, "applications/application_secret.html", wrong=wrong, **_secret_values(service, overlap))
     return await secret_page(
         "Copy the new secret",
         {"Client secret": secret},

@@ -17,10 +17,10 @@ from core.kernel.principals import Capability
 from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.context import acting_member
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
-from entrypoints.http.pages.applications.applications import application_path, application_values, values_to_copy
+from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -28,7 +28,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     create_with_free_slug,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -113,6 +115,11 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(
+    APPLICATIONS,
+    "Open applications",
+    "A secret was shown once. If you didn't copy it, replace it on the page of the application.",
+)
 async def create_application(org_slug: str) -> Response:
     """Create an application.
 
@@ -141,6 +148,6 @@ async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
     settings = ServiceSettings(redirect_uris=data.redirect_uris)
 
     async def create(slug: str) -> CreatedService:
-        return await services.create(ports(), acting_member(), slug, data.name, kind.type, settings)
+        return await services.create(ports_once(), acting_member(), slug, data.name, kind.type, settings)
 
     return await create_with_free_slug(chain([data.slug], suggested), create, ServiceSlugTaken)

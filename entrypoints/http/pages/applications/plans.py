@@ -25,6 +25,8 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -34,13 +36,14 @@ from entrypoints.http.pages.console import (
     to_number,
     wrong_field,
 )
+from entrypoints.http.pages.labels import LABELS
 
 routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
 FIELDS: Final[Mapping[type[Refusal], str]] = {plans_rules.CurrencyInvalid: "currency", plans_rules.FeaturesTooLong: "features"}
-STATUSES: Final = [("", "All states"), *((status.value, status.value.replace("_", " ").capitalize()) for status in SubscriptionStatus)]
+STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 
 
@@ -73,13 +76,14 @@ async def show_form(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{PLANS}/new")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"POST {API}")
+@once(PLANS, "Open plans", "The plan is in the list.")
 async def create(org_slug: str, service_slug: str) -> Response:
     """Create a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     form = await read_console_form()
     try:
         data = to_model(PlanRequest, form, PARSERS)
-        await plans.create(ports(), acting_member(), service_slug, data.build())
+        await plans.create(ports_once(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, None)}
         return await refused_console_page(refusal, "applications/plan.html", **values)

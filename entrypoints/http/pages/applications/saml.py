@@ -19,12 +19,16 @@ from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
+from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import (
+    ANSWERS_TO_FORM,
     FOREIGN_FORM,
     NOT_ACCEPTED,
     accepts,
     console_page,
     is_checked,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -38,6 +42,7 @@ routes = Blueprint("saml_configuration_pages", __name__)
 
 PAGE: Final = f"{APPLICATION}/saml"
 MAPPING: Final = "attribute_mapping"
+CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.EntityIdMissing: "entity_id",
     rules.EntityIdInvalid: "entity_id",
@@ -113,9 +118,24 @@ def _wrong_attribute(mapping: Mapping[str, str]) -> str:
     return f"{next(wrong, 'email')}_attribute"  # or both have the same name
 
 
+def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
+    fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key")}
+    return Question(
+        verb="Replace the certificate from",
+        target=service.name,
+        consequences=(
+            sentence("We refuse logout requests that {} signs with its present certificate. Users stay signed in here then.", service.name),
+        ),
+        button="Replace certificate",
+        keep="Keep certificate",
+        back=("SAML", f"{application_path(service)}/saml"),
+        answered={**fields, CONFIRMED: "yes"},
+    )
+
+
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@accepts(f"POST {API}")
+@accepts(f"POST {API}", answers={200: "The question whether the certificate of the application is replaced.", **ANSWERS_TO_FORM})
 async def configure(org_slug: str, service_slug: str) -> Response:
     """Change the SAML configuration of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
@@ -125,6 +145,10 @@ async def configure(org_slug: str, service_slug: str) -> Response:
     switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
     try:
         data = to_model(SamlConfigurationRequest, form, {**switches, "attribute_mapping": lambda _: mapping})
+        present, _ = await saml.get_configuration(ports(), acting_member(), service_slug)
+        is_replaced = present.slo_certificate and present.slo_certificate.split() != (data.slo_certificate or "").split()
+        if is_replaced and CONFIRMED not in form:
+            return await ask(_slo_replacement(service, form))
         await saml.configure(ports(), acting_member(), service_slug, data.build())
     except Refusal as refusal:
         wrong = wrong_field(refusal, FIELDS)
@@ -154,20 +178,45 @@ async def read_metadata(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/saml.html", imported=True, **values)
 
 
+@routes.get(f"{PAGE}/certificate")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"POST {API}/certificate")
+async def show_replacement(org_slug: str, service_slug: str) -> Response:
+    """Show what the replacement of the certificate for signatures means."""
+    service = await services.find(ports(), acting_member(), service_slug)
+    return await ask(_replacement(service))
+
+
+def _replacement(service: Service) -> Question:
+    return Question(
+        verb="Replace the certificate of",
+        target=service.name,
+        consequences=(
+            sentence("Users can't sign in to {} with SAML until it has the new certificate: it refuses our new signatures.", service.name),
+            "The present certificate stops signing at once, and can't come back. So do the next and the previous one, if they exist.",
+        ),
+        button="Replace certificate",
+        keep="Keep certificate",
+        back=("SAML", f"{application_path(service)}/saml"),
+    )
+
+
 @routes.post(f"{PAGE}/certificate")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate")
+@once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate for signatures, or replace all at once."""
-    return await _change_certificates(saml.create_certificate, service_slug, "certificate-created")
+    return await _change_certificates(saml.create_certificate, ports_once(), service_slug, "certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate/next")
+@once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate that will replace the active one."""
-    return await _change_certificates(saml.create_next_certificate, service_slug, "next-certificate-created")
+    return await _change_certificates(saml.create_next_certificate, ports_once(), service_slug, "next-certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next/delete")
@@ -175,7 +224,7 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
 @accepts(f"DELETE {API}/certificate/next")
 async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Delete the next certificate."""
-    return await _change_certificates(saml.delete_next_certificate, service_slug, "next-certificate-deleted")
+    return await _change_certificates(saml.delete_next_certificate, ports(), service_slug, "next-certificate-deleted")
 
 
 @routes.post(f"{PAGE}/certificate/activate")
@@ -183,7 +232,7 @@ async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
 @accepts(f"POST {API}/certificate/activate")
 async def activate_certificate(org_slug: str, service_slug: str) -> Response:
     """Sign with the next certificate from now on."""
-    return await _change_certificates(saml.activate_certificate, service_slug, "certificate-activated")
+    return await _change_certificates(saml.activate_certificate, ports(), service_slug, "certificate-activated")
 
 
 @routes.post(f"{PAGE}/certificate/undo")
@@ -191,14 +240,16 @@ async def activate_certificate(org_slug: str, service_slug: str) -> Response:
 @accepts(f"POST {API}/certificate/undo")
 async def undo_activation(org_slug: str, service_slug: str) -> Response:
     """Sign with the previous certificate again."""
-    return await _change_certificates(saml.undo_activation, service_slug, "activation-undone")
+    return await _change_certificates(saml.undo_activation, ports(), service_slug, "activation-undone")
 
 
-async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
+async def _change_certificates(
+    change: Callable[[Ports, Member, str], Awaitable[object]], given: Ports, service_slug: str, notice: str
+) -> Response:
     await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
     try:
-        await change(ports(), acting_member(), service_slug)
+        await change(given, acting_member(), service_slug)
     except Refusal as refusal:
         return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
     return redirect_with_notice(notice, f"{application_path(service)}/saml")

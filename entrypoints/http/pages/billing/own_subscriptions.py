@@ -5,23 +5,18 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.billing import own_subscriptions
-from core.billing.subscriptions_rules import OwnSubscription, SubscriptionStatus
+from core.billing.subscriptions_rules import OwnSubscription
 from core.kernel.display import format_utc
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import FOREIGN_FORM, REDIRECTED, console_page, read_console_form, redirect_with_notice
+from entrypoints.http.pages.labels import label
 
 routes = Blueprint("account_subscriptions", __name__)
 
 SUBSCRIPTIONS: Final = "/app/account/subscriptions"
-STATUSES: Final = {
-    SubscriptionStatus.ACTIVE: "active",
-    SubscriptionStatus.PAST_DUE: "payment due",
-    SubscriptionStatus.CANCELLED: "canceled",
-    SubscriptionStatus.EXPIRED: "expired",
-}
 
 
 def _values(own: OwnSubscription) -> dict[str, Any]:
@@ -31,7 +26,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
         "plan": subscription.plan.name,
         "service": own.service,
         "organization": own.organization,
-        "status": STATUSES[subscription.status],
+        "status": label(subscription.status).lower(),
         "end": format_utc(subscription.current_period_end),
         "is_live": subscription.status.is_live,
         "is_charged": subscription.provider_subscription_id is not None,

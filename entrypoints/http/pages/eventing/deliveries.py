@@ -19,6 +19,8 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -31,6 +33,7 @@ routes = Blueprint("delivery_pages", __name__)
 LIST: Final = f"{ONE}/deliveries"
 API: Final = f"{API_OF_ONE}/deliveries"
 TYPES: Final = [("", "All events"), *sorted((kind.name, kind.label) for kind in SUBSCRIBABLE.values()), ("webhook.ping", "Test")]
+LABELS: Final = {kind.name: kind.label for kind in SUBSCRIBABLE.values()} | {"webhook.ping": "Test"}
 RESULTS: Final = [("", "All states"), ("true", "Delivered"), ("false", "Not delivered")]
 # What a receiver's operator looks at first, by the status of the last response.
 CAUSES: Final = {
@@ -84,7 +87,7 @@ async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[s
         },
         "types": TYPES,
         "results": RESULTS,
-        "labels": SUBSCRIBABLE,
+        "labels": LABELS,
         **neighbors(query, result.total),
     }
 
@@ -92,6 +95,7 @@ async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[s
 def _delivery_values(delivery: Delivery) -> dict[str, Any]:
     return {
         "delivery": delivery,
+        "labels": LABELS,
         "path": f"{webhooks_path()}/{delivery.webhook_id}/deliveries",
         "cause": explain_failure(delivery),
         "payload": json.dumps(dict(delivery.payload), indent=2, ensure_ascii=False),
@@ -111,12 +115,13 @@ async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Res
 @routes.post(f"{LIST}/<delivery_id>/replay")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<delivery_id>/replay")
+@once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
 async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
     """Send the body of a delivery again."""
     await read_console_form()
     delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
     try:
-        await webhooks.replay(ports(), acting_member(), delivery.webhook_id, delivery.id)
+        await webhooks.replay(ports_once(), acting_member(), delivery.webhook_id, delivery.id)
     except WebhookInactive as refusal:
         return await refused_console_page(refusal, "eventing/delivery.html", **_delivery_values(delivery))
     return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
@@ -125,12 +130,13 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
 @routes.post(f"{ONE}/test")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API_OF_ONE}/test")
+@once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
 async def send_test(org_slug: str, webhook_id: str) -> Response:
     """Send a test delivery."""
     await read_console_form()
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
     try:
-        await webhooks.send_ping(ports(), acting_member(), webhook.id)
+        await webhooks.send_ping(ports_once(), acting_member(), webhook.id)
     except WebhookInactive as refusal:
         return await refused_console_page(refusal, "eventing/deliveries.html", **await _list_values(webhook, ListedDeliveriesQuery()))
     return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook.id}/deliveries")

@@ -1,13 +1,14 @@
 """The pages of the audit log of an organization, and of the platform's log: list, entry, and export."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
 from core.eventing import audit, audit_rules, platform_log
 from core.eventing.audit_rules import AuditEntry
+from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.principals import Capability
 from core.kernel.values import PageResult
@@ -19,6 +20,7 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
+from entrypoints.http.pages.labels import label
 
 routes = Blueprint("log_pages", __name__)
 
@@ -26,7 +28,7 @@ LOG: Final = "/app/organizations/<org_slug>/audit-log"
 PLATFORM_LOG: Final = "/app/platform/log"
 API: Final = "/api/organizations/<org_slug>/audit-log"
 PLATFORM_API: Final = "/api/platform/audit-log"
-TARGETS: Final = [("", "All objects"), *((target.value, target.value.replace("_", " ").capitalize()) for target in Target)]
+TARGETS: Final = [("", "All objects"), *((target.value, label(target)) for target in Target)]
 RESULTS: Final = [("", "All results"), ("true", "Succeeded"), ("false", "Failed or refused")]
 FILE: Final = {200: "The entries, newest first."}
 FILTERS: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until", "impersonator_id", "session_id")
@@ -38,6 +40,10 @@ def _actions(kinds: Iterable[EventKind]) -> list[tuple[str, Any]]:
     for kind in kinds:
         groups.setdefault(kind.category, []).append((kind.name, kind.label))
     return [("", "All events"), *((category, sorted(entries, key=lambda entry: entry[1])) for category, entries in sorted(groups.items()))]
+
+
+def _labels(kinds: Mapping[str, EventKind]) -> Mapping[str, str]:
+    return {name: kind.label for name, kind in kinds.items()}
 
 
 ACTIONS: Final = _actions(AUDIT_ACTIONS.values())
@@ -85,7 +91,7 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
     """List the audit log of an organization."""
     entries = await audit.list_entries(ports(), acting_member(), query_args.to_filter(), query_args.page_request())
     return await _list_page(
-        entries, query_args, actions=ACTIONS, labels=AUDIT_ACTIONS, path=organization_path("/audit-log"), is_platform=False
+        entries, query_args, actions=ACTIONS, labels=_labels(AUDIT_ACTIONS), path=organization_path("/audit-log"), is_platform=False
     )
 
 
@@ -117,7 +123,7 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
     return await console_page(
         "eventing/entry.html",
         entry=entry,
-        label=entry.action if kind is None else kind.label,
+        label=to_words(entry.action) if kind is None else kind.label,
         path=path,
         json=json.dumps(json.loads(shown.model_dump_json()), indent=2, ensure_ascii=False),
     )
@@ -131,7 +137,9 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 async def show_platform_log(query_args: PlatformLogQuery) -> Response:
     """List the platform's log."""
     entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
-    return await _list_page(entries, query_args, actions=ACTIONS_OF_PLATFORM, labels=PLATFORM_ACTIONS, path=PLATFORM_LOG, is_platform=True)
+    return await _list_page(
+        entries, query_args, actions=ACTIONS_OF_PLATFORM, labels=_labels(PLATFORM_ACTIONS), path=PLATFORM_LOG, is_platform=True
+    )
 
 
 @routes.get(f"{PLATFORM_LOG}/export")

@@ -21,7 +21,9 @@ from entrypoints.http.pages.console import (
     accepts,
     check_typed_name,
     console_page,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -92,6 +94,11 @@ async def show_form(org_slug: str) -> Response:
 @routes.post(f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=SHOWN_ONCE)
+@once(
+    LIST,
+    "Open webhooks",
+    "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.",
+)
 async def create(org_slug: str) -> Response:
     """Create a webhook.
 
@@ -101,7 +108,7 @@ async def create(org_slug: str) -> Response:
     chosen = _chosen(form)
     try:
         data = to_model(WebhookRequest, form, {"events": lambda _: chosen})
-        webhook, secret = await webhooks.create(ports(), acting_member(), data.name, data.url, data.events)
+        webhook, secret = await webhooks.create(ports_once(), acting_member(), data.name, data.url, data.events)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form, chosen)}
         return await refused_console_page(refusal, "eventing/new_webhook.html", **values)
@@ -149,13 +156,14 @@ async def change(org_slug: str, webhook_id: str) -> Response:
 @routes.post(f"{ONE}/secret")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/rotate-secret", answers=SHOWN_ONCE)
+@once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, webhook_id: str) -> Response:
     """Replace the secret of a webhook.
 
     The new secret is shown only once.
     """
     await read_console_form()
-    webhook, secret = await webhooks.rotate_secret(ports(), acting_member(), path_id(webhook_id))
+    webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), path_id(webhook_id))
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 
 

@@ -1,6 +1,6 @@
 """The pages of all people: search, a person with everything that gives access, and the actions of platform owners."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,9 +8,9 @@ from quart import Blueprint, Response
 
 from core import privacy
 from core.accounts import platform, platform_users
-from core.accounts.platform_users_rules import MfaAlertType
+from core.accounts.accounts_rules import Account
 from core.authentication import browser, impersonation, sessions, user_access
-from core.kernel.errors import Invalid, Refusal
+from core.kernel.errors import Refusal
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.principals import Person
 from core.kernel.rate_limits import IMPERSONATE
@@ -25,6 +25,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     ListQuery,
@@ -50,11 +51,6 @@ OWNERS: Final = "/app/platform/owners"
 API: Final = "/api/platform/users/<user_id>"
 SEARCH: Final = "/api/platform/users/search"
 OWNERS_API: Final = "/api/platform/owners"
-ALERTS: Final[Mapping[str, str]] = {
-    MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
-    MfaAlertType.BACKUP_CODE_BURST: "Many backup codes used",
-    MfaAlertType.DISABLED_AFTER_LOGIN: "Turned off right after a sign-in",
-}
 Action = Callable[[Ports, Person, UUID, str], Awaitable[object]]
 
 
@@ -234,11 +230,33 @@ async def anonymize(user_id: str) -> Response:
 @shows(f"GET {OWNERS_API}", f"POST {OWNERS_API}", f"DELETE {OWNERS_API}/<user_id>")
 async def show_owners() -> Response:
     """List the platform owners."""
-    return await console_page("platform/owners.html", **await _owners())
+    owners = await platform_users.list_owners(ports())
+    return await console_page("platform/owners.html", owners=owners, own_id=signed_in().user_id)
 
 
-async def _owners() -> dict[str, Any]:
-    return {"owners": await platform_users.list_owners(ports()), "own_id": signed_in().user_id}
+def _promotion(account: Account) -> Question:
+    return Question(
+        verb="Make platform owner:",
+        target=account.email,
+        consequences=(
+            "Platform owners can do everything on this platform: read all logs, impersonate users, and delete organizations.",
+            "All platform owners get an email, with your reason.",
+        ),
+        button="Make platform owner",
+        keep="Cancel",
+        back=(account.email, f"{LIST}/{account.id}"),
+        typed_name=account.email,
+        name_label="Email address",
+        reason="Reason, for the platform log and the email",
+    )
+
+
+@routes.get(f"{ONE}/promote")
+@platform_page
+@shows(f"POST {OWNERS_API}")
+async def show_promotion(user_id: str) -> Response:
+    """Show what it means to make a person a platform owner, and ask for a reason."""
+    return await ask(_promotion(await platform_users.find(ports(), path_id(user_id))))
 
 
 @routes.post(f"{ONE}/promote")
@@ -246,14 +264,45 @@ async def _owners() -> dict[str, Any]:
 @accepts(f"POST {OWNERS_API}")
 async def promote(user_id: str) -> Response:
     """Make a person a platform owner."""
-    await read_console_form()
-    account = await platform_users.find(ports(), path_id(user_id))
+    return await _change_owners(user_id, _promotion, platform.promote, "owner-added")
+
+
+async def _change_owners(user_id: str, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
+    """Change the platform owners, with the reason and the address from the form."""
+    form, account = await read_console_form(), await platform_users.find(ports(), path_id(user_id))
     try:
-        await platform.promote(ports(), signed_in(), account.id)
+        reason = to_model(UserAccessRequest, form).reason
+        check_typed_name(form, account.email)
+        await action(ports(), signed_in(), account.id, reason)
     except Refusal as refusal:
-        values = {"wrong": None, "typed": {}, **await _values(user_id)}
-        return await refused_console_page(refusal, "platform/person.html", **values)
-    return redirect_with_notice("owner-added", OWNERS)
+        return await ask_again(refusal, question_about(account), form)
+    return redirect_with_notice(notice, OWNERS)
+
+
+def _demotion(account: Account) -> Question:
+    return Question(
+        verb="Remove platform owner:",
+        target=account.email,
+        consequences=(
+            "They lose all rights on this platform at once, and their impersonations end. The credentials that they created for service "
+            "accounts of the platform end. Their account remains.",
+            "They and all platform owners get an email, with your reason.",
+        ),
+        button="Remove platform owner",
+        keep="Keep platform owner",
+        back=("Platform owners", OWNERS),
+        typed_name=account.email,
+        name_label="Email address",
+        reason="Reason, for the platform log and the email",
+    )
+
+
+@routes.get(f"{OWNERS}/<user_id>/remove")
+@platform_page
+@shows(f"DELETE {OWNERS_API}/<user_id>")
+async def show_demotion(user_id: str) -> Response:
+    """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
+    return await ask(_demotion(await platform_users.find(ports(), path_id(user_id))))
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
@@ -261,12 +310,7 @@ async def promote(user_id: str) -> Response:
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
 async def demote(user_id: str) -> Response:
     """Take the role of a platform owner from a person."""
-    await read_console_form()
-    try:
-        await platform.demote(ports(), signed_in(), path_id(user_id))
-    except Invalid as refusal:
-        return await refused_console_page(refusal, "platform/owners.html", **await _owners())
-    return redirect_with_notice("owner-removed", OWNERS)
+    return await _change_owners(user_id, _demotion, platform.demote, "owner-removed")
 
 
 # Second factors
@@ -278,4 +322,4 @@ async def demote(user_id: str) -> Response:
 async def show_second_factors() -> Response:
     """Show how many people have a second factor, and suspicious activity around second factors."""
     metrics, alerts = await platform_users.get_mfa_metrics(ports()), await platform_users.list_alerts(ports())
-    return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts, kinds=ALERTS)
+    return await console_page("platform/second_factors.html", metrics=metrics, alerts=alerts)

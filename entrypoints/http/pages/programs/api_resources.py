@@ -33,7 +33,9 @@ from entrypoints.http.pages.console import (
     check_typed_name,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -131,13 +133,14 @@ async def show_form(org_slug: str) -> Response:
 @routes.post(f"{LIST}/new")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}")
+@once(LIST, "Open API resources", "The API resource is in the list.")
 async def create(org_slug: str) -> Response:
     """Create an API resource."""
     form = await read_console_form()
     try:
         data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
         scopes = to_scopes(data.scopes)
-        resource = await api_resources.create(ports(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
+        resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form)}
         return await refused_console_page(refusal, "programs/new_api_resource.html", **values)

@@ -27,13 +27,10 @@ from entrypoints.http.pages.console import (
     to_model,
     wrong_field,
 )
+from entrypoints.http.pages.labels import label
 
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
-LABELS: Final[Mapping[CredentialKind, str]] = {
-    CredentialKind.SECRET: "Client secret",
-    CredentialKind.KEY: "Public key",
-    CredentialKind.FEDERATED: "Pipeline",
-}
+SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     rules.CredentialExpiryInvalid: "expires_at",
     rules.IssuerInvalid: "issuer",
@@ -54,12 +51,12 @@ class NewCredentialQuery(ListQuery):
 
 def list_values(credentials: Sequence[Credential]) -> dict[str, Any]:
     """Return the values of a list of credentials."""
-    return {"credentials": credentials, "labels": LABELS, "now": ports().clock.now()}
+    return {"credentials": credentials, "now": ports().clock.now()}
 
 
 def form_values(kind: CredentialKind, typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the form that creates a credential."""
-    return {"kind": kind, "label": LABELS[kind], "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
+    return {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
 
 
 def refused_values(refusal: Refusal, form: Mapping[str, str]) -> dict[str, Any]:

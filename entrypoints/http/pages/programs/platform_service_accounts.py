@@ -8,7 +8,7 @@ from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
-from entrypoints.http.pages.console import accepts, shows
+from entrypoints.http.pages.console import accepts, once, shows
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
@@ -42,6 +42,7 @@ async def show_form() -> Response:
 @routes.post(f"{LIST}/new")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API}")
+@once(LIST, "Open service accounts", "The service account is in the list.")
 async def create() -> Response:
     """Create a service account of the platform."""
     return await service_account_views.create()
@@ -95,6 +96,7 @@ async def show_credential_form(account_id: str, query_args: NewCredentialQuery) 
 @routes.post(f"{ONE}/credentials/new")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
+@once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
 async def create_credential(account_id: str) -> Response:
     """Create a credential of a service account of the platform.
 

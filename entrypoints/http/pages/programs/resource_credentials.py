@@ -14,7 +14,9 @@ from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     accepts,
     console_page,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -58,6 +60,7 @@ async def show_form(org_slug: str, resource_id: str, query_args: NewCredentialQu
 @routes.post(f"{CREDENTIALS}/new")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=credential_forms.ANSWERS)
+@once(CREDENTIALS, "Open credentials", credential_forms.SENT)
 async def create(org_slug: str, resource_id: str) -> Response:
     """Create a credential of an API resource.
 
@@ -67,7 +70,7 @@ async def create(org_slug: str, resource_id: str) -> Response:
     values = await _values(resource_id)
     try:
         request = credential_forms.read_credential(form)
-        credential, secret = await resource_credentials.create(ports(), acting_member(), path_id(resource_id), request)
+        credential, secret = await resource_credentials.create(ports_once(), acting_member(), path_id(resource_id), request)
     except Refusal as refusal:
         return await refused_console_page(
             refusal, "programs/new_credential.html", **values, **credential_forms.refused_values(refusal, form)

@@ -32,6 +32,7 @@ from entrypoints.http.pages.console import (
     console_page,
     neighbors,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -162,7 +163,7 @@ async def create() -> Response:
     form, caller = await read_console_form(), signed_in()
     try:
         model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
-        listed = await service_accounts.create(ports(), caller, to_new_account(to_model(model, form, _parsers(form))))
+        listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form)}
         return await refused_console_page(refusal, "programs/new_service_account.html", **values)
@@ -228,7 +229,7 @@ async def create_credential(account_id: str) -> Response:
     listed = await find(account_id)
     try:
         request = credential_forms.read_credential(form)
-        credential, secret = await service_accounts.create_credential(ports(), signed_in(), listed.account.id, request)
+        credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
     except Refusal as refusal:
         values = {**values_of(listed), **credential_forms.refused_values(refusal, form)}
         return await refused_console_page(refusal, "programs/new_credential.html", **values)

@@ -19,6 +19,7 @@ from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     accepts,
     console_page,
+    once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -60,6 +61,7 @@ async def show_form(org_slug: str) -> Response:
 @routes.post(f"{LIST}/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
+@once(LIST, "Open service accounts", "The service account is in the list.")
 async def create(org_slug: str) -> Response:
     """Create a service account."""
     return await service_account_views.create()
@@ -113,6 +115,7 @@ async def show_credential_form(org_slug: str, account_id: str, query_args: NewCr
 @routes.post(f"{ONE}/credentials/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
+@once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
 async def create_credential(org_slug: str, account_id: str) -> Response:
     """Create a credential of a service account.
 

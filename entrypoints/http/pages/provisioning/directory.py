@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from core.provisioning import blocks, request_log, tokens_rules
@@ -15,6 +16,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -22,7 +24,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -69,6 +73,11 @@ async def show_directory(org_slug: str) -> Response:
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(
+    PAGE,
+    "Open the directory",
+    "The token was shown once. If you didn't copy it, revoke it in the list and create another one.",
+)
 async def create_token(org_slug: str) -> Response:
     """Create a SCIM token.
 
@@ -77,7 +86,7 @@ async def create_token(org_slug: str) -> Response:
     form = await read_console_form()
     try:
         data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
-        token, secret = await scim_tokens.create(ports(), acting_member(), data.name, data.expires_at)
+        token, secret = await scim_tokens.create(ports_once(), acting_member(), data.name, data.expires_at)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
         return await refused_console_page(refusal, "provisioning/directory.html", **values)
@@ -86,6 +95,34 @@ async def create_token(org_slug: str) -> Response:
         {"Base URL": f"{app_context().base_url}/scim/v2", token.name: secret},
         advice="Paste both into your directory.",
         done=("I've copied the token", _path()),
+    )
+
+
+@routes.get(f"{PAGE}/tokens/<token_id>/revoke")
+@member_page(Capability.INTEGRATIONS_MANAGE)
+@shows(f"DELETE {TOKENS}/<token_id>")
+async def show_revocation(org_slug: str, token_id: str) -> Response:
+    """Show what the revocation of a SCIM token means."""
+    end = await scim_tokens.describe_end(ports(), acting_member(), path_id(token_id))
+    users = count(end.users, "user")
+    return await ask(
+        Question(
+            verb="Revoke",
+            target=end.token.name,
+            consequences=(
+                sentence(
+                    "{} stops provisioning: its requests are refused at once. The directory manages " + users + " here. They stay, "
+                    "and users who leave are no longer blocked.",
+                    end.token.name,
+                ),
+                "No request with this token is in the log."
+                if end.last_used_at is None
+                else f"Its last request was on {format_utc(end.last_used_at)}.",
+            ),
+            button="Revoke token",
+            keep="Keep token",
+            back=("Directory", _path()),
+        )
     )
 
 

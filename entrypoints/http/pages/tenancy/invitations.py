@@ -25,7 +25,9 @@ from entrypoints.http.pages.console import (
     accepts,
     console_page,
     neighbors,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -105,6 +107,7 @@ def _form_values() -> dict[str, object]:
 @routes.post(f"{LIST}/new")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(BULK, answers={200: "The result for each address.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
+@once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 async def invite(org_slug: str) -> Response:
     """Invite addresses to the organization.
 
@@ -113,7 +116,7 @@ async def invite(org_slug: str) -> Response:
     form = await read_console_form()
     try:
         invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""))
-        results = await inviting.invite_many(ports(), acting_member(), invitees)
+        results = await inviting.invite_many(ports_once(), acting_member(), invitees)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **_form_values()}
         return await refused_console_page(refusal, "tenancy/new_invitations.html", **values)

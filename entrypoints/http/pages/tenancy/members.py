@@ -14,6 +14,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.pages.consequences import Question, ask, ask_again, count
 from entrypoints.http.pages.console import (
     ListQuery,
     accepts,
@@ -137,7 +138,26 @@ async def send_password_reset(org_slug: str, user_id: str) -> Response:
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
 async def show_removal(org_slug: str, user_id: str) -> Response:
     """Show what the removal of a member means, and ask for their address."""
-    return await console_page("tenancy/member_removal.html", **await _values(user_id))
+    return await ask(_removal(await members.find(ports(), acting_member(), path_id(user_id))))
+
+
+def _removal(details: MemberDetails) -> Question:
+    member = details.account.member
+    sessions = count(details.sessions.count, "session")
+    return Question(
+        verb="Remove",
+        target=member.email,
+        consequences=(
+            f"We end their {sessions} here at once, and cancel pending invitations from and to them. They lose access to the applications "
+            "of this organization. The credentials that they created for service accounts and API resources end, and the admins who can "
+            "replace them get an email. Their account remains.",
+        ),
+        button="Remove member",
+        keep="Keep member",
+        back=(member.email, organization_path(f"/members/{member.user_id}")),
+        typed_name=member.email,
+        name_label="Email address",
+    )
 
 
 @routes.post(f"{ONE}/remove")
@@ -146,10 +166,10 @@ async def show_removal(org_slug: str, user_id: str) -> Response:
 async def remove(org_slug: str, user_id: str) -> Response:
     """Remove a member from the organization."""
     form = await read_console_form()
-    values = await _values(user_id)
+    question = _removal(await members.find(ports(), acting_member(), path_id(user_id)))
     try:
-        check_typed_name(form, values["member"].email)
+        check_typed_name(form, question.target)
         await members.remove(ports(), acting_member(), path_id(user_id))
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/member_removal.html", wrong=wrong_field(refusal, {}), **values)
+        return await ask_again(refusal, question, form)
     return redirect_with_notice("member-removed", organization_path("/members"))

@@ -17,13 +17,18 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
+from entrypoints.http.pages.consequences import Question, ask, ask_again, count
 from entrypoints.http.pages.console import (
+    REASONS,
+    FieldInvalid,
     accepts,
     check_typed_name,
     console_page,
     create_with_free_slug,
     is_checked,
+    once,
     organization_path,
+    ports_once,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -59,6 +64,7 @@ async def show_new_organization() -> Response:
 @routes.post(NEW)
 @page_session(outlives=True)
 @accepts(f"POST {API}")
+@once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
 async def create_organization() -> Response:
     """Create an organization that you own."""
     form = await read_console_form()
@@ -79,7 +85,7 @@ async def _create(form: Mapping[str, str]) -> Organization:
     data = to_model(OrganizationRequest, form, {"slug": lambda text: text.strip() or next(suggested)})
 
     async def create(slug: str) -> Organization:
-        return (await organizations.create(ports(), signed_in(), slug, data.name))[0]
+        return (await organizations.create(ports_once(), signed_in(), slug, data.name))[0]
 
     if form.get("slug", "").strip():
         return await create(data.slug)
@@ -148,7 +154,10 @@ async def transfer(org_slug: str) -> Response:
     form = await read_console_form()
     try:
         check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
-        await members.transfer_ownership(ports(), acting_member(), to_model(OwnershipTransferRequest, form).new_owner_user_id)
+        data = to_model(OwnershipTransferRequest, form)
+        if data.reason is None:
+            raise FieldInvalid(REASONS["missing"], "reason")
+        await members.transfer_ownership(ports(), acting_member(), data.new_owner_user_id, data.reason)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(form)}
         return await refused_console_page(refusal, "tenancy/transfer.html", **values)
@@ -160,7 +169,24 @@ async def transfer(org_slug: str) -> Response:
 @shows(f"DELETE {API_OF_ONE}")
 async def show_deletion(org_slug: str) -> Response:
     """Show what the deletion of an organization means, and ask for its name."""
-    return await console_page("tenancy/deletion.html", **await _values())
+    return await ask(_deletion(await organizations.get(ports(), acting_member())))
+
+
+def _deletion(organization: Organization) -> Question:
+    size = count(organization.member_count, "member")
+    return Question(
+        verb="Delete",
+        target=organization.name,
+        consequences=(
+            f"Its {size} can no longer sign in to its applications. Its applications, subscriptions, API keys, invitations, webhooks and "
+            "audit log are deleted permanently. The accounts of its members remain.",
+        ),
+        button="Delete organization",
+        keep="Keep organization",
+        back=("General", organization_path("/settings")),
+        typed_name=organization.name,
+        name_label="Name of the organization",
+    )
 
 
 @routes.post(f"{SETTINGS}/delete")
@@ -168,10 +194,10 @@ async def show_deletion(org_slug: str) -> Response:
 @accepts(f"DELETE {API_OF_ONE}")
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently."""
-    form = await read_console_form()
+    form, question = await read_console_form(), _deletion(await organizations.get(ports(), acting_member()))
     try:
-        check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
+        check_typed_name(form, question.target)
         await organizations.delete(ports(), acting_member())
     except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/deletion.html", wrong=wrong_field(refusal, {}), **await _values())
+        return await ask_again(refusal, question, form)
     return redirect_with_notice("organization-deleted", "/app/account/organizations")

@@ -67,8 +67,8 @@ def findings(app: QuartTrio, page: Opened) -> list[str]:
         if method == "POST":
             if not action or not exists(adapter, action.partition("?")[0], "POST"):
                 found.append(f"a form posts to {action!r}")
-            if form.find(".//input[@name='form_token']") is None:
-                found.append(f"the form to {action} has no token")
+            if form.find(".//input[@name='form_token']") is None or form.find(".//input[@name='form_key']") is None:
+                found.append(f"the form to {action} has no token or key")
         names = [each.get("name") for each in form.xpath(".//input|.//select|.//textarea") if each.get("type") != "radio"]
         if len(names) != len(set(names)):
             found.append(f"the form to {action} has a name twice: {names}")

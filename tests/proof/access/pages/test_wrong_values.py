@@ -73,7 +73,9 @@ async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]
             except HTTPException:
                 continue
             route = names[id(app.view_functions[endpoint])]
-            hidden = {each.get("name"): each.get("value") for each in form.xpath(".//input[@type='hidden'][@name!='form_token']")}
+            hidden = {
+                each.get("name"): each.get("value") for each in form.xpath(".//input[@type='hidden'][not(starts-with(@name, 'form_'))]")
+            }
             inputs = form.xpath(f".//textarea | .//input[not(contains('hidden checkbox radio file submit', @type)) and not({NOT_TYPED})]")
             fields = {each.get("name"): as_template(each.text or each.get("value") or "") for each in inputs}
             if fields and route in operations(app):

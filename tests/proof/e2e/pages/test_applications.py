@@ -82,11 +82,26 @@ def test_an_admin_sets_up_a_client_that_signs_in(running: Service, scriptless: B
 
     browser.follow("Replace secret")
     browser.find_labelled("The old secret stops working").send_keys("Immediately")
+    key = browser.find("main input[name=form_key]")[0].get_attribute("value")
     browser.press("Replace secret")
     secret = copied(browser, "Client secret")
     check_rules(browser, "application-new-secret")
-    browser.follow("I've copied the secret")
-    assert secret not in browser.source
+    browser.reload()  # `secret` still signs users in below
+    assert (browser.heading, secret in browser.source) == ("Already sent", False)
+    [complaint] = browser.complaints()
+    assert "status of 400" in complaint
+    check_rules(browser, "application-secret-already-sent")
+    browser.back()  # this browser asks for a new form; others keep the form with its key
+    [field] = browser.find("main input[name=form_key]")
+    assert field.get_attribute("value") != key
+    browser.let_scripts_run(True)
+    browser.script(f"document.querySelector('main input[name=form_key]').value = '{key}'")
+    browser.let_scripts_run(False)
+    browser.press("Replace secret")
+    assert browser.heading == "Already sent"
+    assert len(browser.complaints()) == 1
+    browser.follow("Open the application")
+    assert browser.heading == "Shop"
     assert browser.complaints() == []
 
     metadata = httpx.get(discovery, trust_env=False).json()

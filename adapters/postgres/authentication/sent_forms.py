@@ -1,0 +1,23 @@
+"""Storage of the one-time keys of forms that were sent."""
+
+from datetime import datetime
+
+from adapters.postgres.engine.statements import Repository
+
+
+class SentForms(Repository):
+    """Implements `ports.storage.authentication.SentForms`."""
+
+    async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
+        # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.
+        return (
+            await self._one(
+                lambda row: row[0],
+                """
+                insert into sent_forms (form_hash, expires_at) values (%(form_hash)s, %(expires_at)s)
+                on conflict do nothing returning true""",
+                form_hash=form_hash,
+                expires_at=expires_at,
+            )
+            is not None
+        )

@@ -1,0 +1,61 @@
+"""Forms of our pages that make something, or show a secret. Each copy of a form works once (security G-2, decision 410)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Invalid
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+
+    from core.authentication.tokens.dpop_rules import ProofUse
+    from core.kernel.principals import Caller, Person
+    from ports import Ports
+    from ports.storage import Autocommit, Reading, Storage, Transaction
+
+MIN_KEY_LENGTH: Final = 16
+
+
+class FormAlreadySent(Invalid):
+    """This form was already sent. Nothing was changed now."""
+
+
+def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
+    """Return ports for one use case, whose transaction also uses up the key of a form that was sent to `path`.
+
+    The transaction raises FormAlreadySent if the key was used before. A use case that is refused rolls the
+    key back, so the form can be sent again.
+    """
+    form_hash = digest(f"{caller.session_id} {path} {key}")
+    return replace(ports, storage=_StorageForOneForm(ports.storage, form_hash, ports.clock.now() + ports.policy.session_absolute_ttl))
+
+
+@dataclass(frozen=True, slots=True)
+class _StorageForOneForm:
+    """The storage, with the key of a form in each transaction. The use case has only one that commits. `expires_at` is UTC."""
+
+    _storage: Storage
+    _form_hash: bytes
+    _expires_at: datetime
+
+    @asynccontextmanager
+    async def transaction(self, by: Caller, *, in_session: bool = True) -> AsyncIterator[Transaction]:
+        async with self._storage.transaction(by=by, in_session=in_session) as tx:
+            if not await tx.sent_forms.add(self._form_hash, self._expires_at):
+                raise FormAlreadySent
+            yield tx
+
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading(using=using)
+
+    def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
+        return self._storage.autocommit()
+
+    async def ping(self) -> None:
+        await self._storage.ping()

@@ -1,0 +1,53 @@
+"""The page before something that cannot be undone: it names the consequences, and asks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from markupsafe import Markup
+from quart import Response, request
+
+from core.kernel.errors import Refusal
+from entrypoints.http.pages.console import console_page, refused_console_page, wrong_field
+
+TEMPLATE: Final = "confirm.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a page says and asks. GET shows it at the path that takes its form."""
+
+    verb: str  # heads the page, before the name of the object
+    target: str  # the name of the object
+    consequences: Sequence[str]
+    button: str
+    keep: str  # the button that leaves
+    back: tuple[str, str]  # label and path of the page before
+    typed_name: str | None = None  # the text that the user types to confirm
+    name_label: str = "Name"  # of this text
+    reason: str | None = None  # the label of a field for the reason
+    answered: Mapping[str, str] = field(default_factory=dict)  # the fields of a form that are sent again with the answer
+
+
+def sentence(text: str, *names: object) -> Markup:
+    """Return a sentence with names that people chose in the places of `{}`."""
+    return Markup(text.replace("{}", "<bdi>{}</bdi>")).format(*names)  # noqa: S704  (`text` is ours; format escapes the names)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 user" or "2 users"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+async def ask(question: Question) -> Response:
+    """Return the page that asks."""
+    return await console_page(TEMPLATE, **_values(question, {}))
+
+
+async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:
+    """Return the page after a refusal, with the reason."""
+    return await refused_console_page(refusal, TEMPLATE, wrong=wrong_field(refusal, {}), **_values(question, form))
+
+
+def _values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:
+    return {**asdict(question), "action": request.path, "typed": form}

@@ -1,0 +1,86 @@
+"""The labels of the values that pages show. A value without a label is shown in a readable form, so that no page depends on a table."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from core.accounts.mfa_rules import MfaEvent
+from core.accounts.platform_users_rules import MfaAlertType
+from core.applications.access_rules import EnrollmentOrigin
+from core.applications.services_rules import ServiceType
+from core.billing.subscriptions_rules import SubscriptionStatus
+from core.kernel.display import to_words
+from core.kernel.providers import OwnMethod, Provider
+from core.programs.credentials_rules import CredentialKind
+from entrypoints.http.edge.context import ports
+
+Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
+# The labels of the enumerations whose values are not words that a user knows.
+LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
+    {
+        ServiceType: {
+            ServiceType.WEB: "Web application",
+            ServiceType.SPA: "Single-page application",
+            ServiceType.MOBILE: "Mobile app",
+            ServiceType.DESKTOP: "Desktop app",
+            ServiceType.API: "API",
+        },
+        OwnMethod: {
+            OwnMethod.PASSWORD: "Password",
+            OwnMethod.EMAIL: "Email",
+            OwnMethod.SAML: "SAML",
+            OwnMethod.OWNER_RECOVERY: "Link from the server",
+        },
+        EnrollmentOrigin: {
+            EnrollmentOrigin.SELF: "The user",
+            EnrollmentOrigin.SUBSCRIPTION: "Subscription",
+            EnrollmentOrigin.DIRECTORY: "Directory",
+            EnrollmentOrigin.ADMIN: "Admin",
+            EnrollmentOrigin.API_KEY: "API key",
+        },
+        SubscriptionStatus: {
+            SubscriptionStatus.ACTIVE: "Active",
+            SubscriptionStatus.PAST_DUE: "Payment due",
+            SubscriptionStatus.CANCELLED: "Canceled",
+            SubscriptionStatus.EXPIRED: "Expired",
+        },
+        CredentialKind: {
+            CredentialKind.SECRET: "Client secret",
+            CredentialKind.KEY: "Public key",
+            CredentialKind.FEDERATED: "Pipeline",
+        },
+        MfaEvent: {
+            MfaEvent.SETUP_INITIATED: "Set-up began",
+            MfaEvent.SETUP_COMPLETED: "Set-up finished",
+            MfaEvent.SETUP_FAILED: "Wrong code at the set-up",
+            MfaEvent.ENABLED: "Turned on",
+            MfaEvent.DISABLED: "Turned off",
+            MfaEvent.FORCE_DISABLED: "Removed by platform support",
+            MfaEvent.VERIFY_ATTEMPT: "Code asked for",
+            MfaEvent.VERIFY_SUCCESS: "Right code",
+            MfaEvent.VERIFY_FAILED: "Wrong code",
+            MfaEvent.BACKUP_CODES_GENERATED: "New backup codes",
+            MfaEvent.BACKUP_CODE_USED: "Backup code used",
+        },
+        MfaAlertType: {
+            MfaAlertType.REPEATED_FAILURES: "Many wrong codes",
+            MfaAlertType.BACKUP_CODE_BURST: "Many backup codes used",
+            MfaAlertType.DISABLED_AFTER_LOGIN: "Turned off right after a sign-in",
+        },
+    }
+)
+
+
+def label(value: str, labels: Labels | None = None) -> str:
+    """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
+    if isinstance(value, Provider) and labels is None:
+        labels = ports().policy.provider_names
+    elif isinstance(value, StrEnum) and labels is None:
+        labels = LABELS.get(type(value))
+    return (labels or {}).get(value) or to_words(value)
+
+
+def sign_in_methods() -> Labels:
+    """Return the labels of the ways to sign in: our own ones, and the identity providers."""
+    return {**LABELS[OwnMethod], **ports().policy.provider_names}

@@ -1,0 +1,99 @@
+"""Forms that make something, or show a secret: each copy works once, also if twenty are sent at once (security G-2, decision 410)."""
+
+import re
+from collections import Counter
+from secrets import token_urlsafe
+
+import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
+from entrypoints.http.app import build_routes
+from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.openapi import api_of
+from entrypoints.http.pages.console import ONCE_ATTRIBUTE
+from tests.proof.access.calls import Request, call, prepare, routes, without_variant
+from tests.proof.access.console import DONE
+from tests.proof.access.state import changes_since, mark, state, undo
+from tests.proof.access.table import REQUESTS, read_matrix
+from tests.proof.access.world import World
+from tests.support.builders import Answer, run_concurrently, run_sql
+from tests.support.openapi import operations
+
+pytestmark = pytest.mark.slow
+
+OF_20_CERTIFICATES = 180.0  # seconds: their keys are generated one after the other
+BROWSERS = ("browser", "admin-browser", "platform-browser", "suspended-browser")
+VIEWS = dict(routes(build_routes()))
+TABLE = read_matrix()
+ONCE = {route for route, view in VIEWS.items() if getattr(view, ONCE_ATTRIBUTE, None) is not None}
+# Forms that answer 200, or whose operation of the API creates something, and why a second copy does no harm.
+HARMLESS = {
+    "POST /app/account/delete": "the account is gone",
+    "POST /app/account/export": "a download",
+    "POST /app/account/identities/<provider:provider>/link": "a way to an identity provider",
+    "POST /app/account/two-factor/confirm": "the set-up ends with the first code",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/saml": "a question",
+    "POST /app/organizations/<org_slug>/applications/<service_slug>/saml/metadata": "nothing is saved",
+    "POST /app/organizations/<org_slug>/mail-server/test": "a test",
+    "POST /app/organizations/<org_slug>/siem/test": "a test",
+    "POST /app/platform/people/<user_id>/export": "a download",
+    "POST /app/reauthenticate/<provider:provider>": "a way to an identity provider",
+}
+
+
+def path_of(route: str) -> str:
+    """Return a route as the API description has it."""
+    return re.sub("<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route)
+
+
+def test_every_form_that_makes_something_works_once() -> None:
+    documented = {f"{method} {path}": operation["responses"].keys() for method, path, operation in operations()}
+    makes = set()
+    for route, view in VIEWS.items():
+        if route.startswith("POST /app/") and access_of(view).security == "cookie":
+            main = next(iter(api_of(view)), "")
+            if "200" in documented[path_of(route)] or (main.startswith("POST") and documented[path_of(main)] & {"201", "202"}):
+                makes.add(route)
+    assert makes - ONCE == set(HARMLESS)
+
+
+def is_already_sent(answer: Answer) -> bool:
+    return answer.status == 400 and "Already sent" in answer.text and "Nothing was changed now." in answer.text
+
+
+def form_of(route: str, key: str, fields: dict[str, str] | None = None) -> Request:
+    request = REQUESTS.get(route, Request())
+    form = {**(request.form or {}), **(fields or {}), "form_key": key}
+    return Request(form=form, things=request.things, cookies=request.cookies)
+
+
+@pytest.mark.parametrize("route", sorted(route for route in TABLE if without_variant(route) in ONCE))
+async def test_of_twenty_copies_of_a_form_one_makes_something(route: str, app: QuartTrio, pool: Pool, world: World) -> None:
+    name = next(name for name in BROWSERS if TABLE[route].get(name) in (DONE, "200", "303"))
+    caller, request = world.callers[name], REQUESTS.get(route, Request())
+    await run_sql(pool, "delete from rates")
+    await prepare(pool, request, caller)
+    before = await mark(pool)
+    direct = await call(app, route, form_of(route, token_urlsafe(16)), caller)
+    once = Counter(table for table, _ in (await changes_since(pool, before)).got)
+    await undo(pool)
+
+    await prepare(pool, request, caller)
+    key = token_urlsafe(16)
+    before = await mark(pool)
+    await run_sql(pool, "delete from rates")
+    answers = await run_concurrently(20, lambda _: call(app, route, form_of(route, key), caller, OF_20_CERTIFICATES))
+    outcomes = Counter("sent" if is_already_sent(answer) else answer.status for answer in answers)
+    assert outcomes[direct.status] == 1, outcomes
+    assert outcomes["sent"] + outcomes[429] == 19, outcomes
+    assert outcomes["sent"] > 0
+    made = Counter(table for table, _ in (await changes_since(pool, before)).got)
+    made.pop("rates", None), once.pop("rates", None)
+    assert made == once
+    # The page leads to what the form has made.
+    (again,) = [answer for answer in answers if is_already_sent(answer)][:1]
+    (target,) = re.findall(r'<a class="button" href="([^"]+)"', again.text)[-1:]
+    assert (await call(app, f"GET {target}", Request(), caller)).status == 200
+    await undo(pool)
+    assert await state(pool) == world.state
