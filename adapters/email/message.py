@@ -58,6 +58,7 @@ SUBJECTS: Final = MappingProxyType(
         EmailKind.CONFIRM_EMAIL_CHANGE: "Confirm your new email address",
         EmailKind.EMAIL_CHANGE_REQUESTED: "Your email address is about to change",
         EmailKind.IDENTITY_LINKED: "An account was linked to yours",
+        EmailKind.IDENTITY_UNLINKED: "An account was unlinked from yours",
         EmailKind.EMAIL_CHANGED: "Your email address was changed",
         EmailKind.REAUTHENTICATION: "Your confirmation code",
         EmailKind.UNUSUAL_SIGN_IN: "An unusual sign-in to your account",
@@ -155,7 +156,7 @@ class EmailTemplates:
             variables["welcome"] = mail.welcome
         if mail.sign_in is not None:
             variables |= _sign_in_variables(mail.sign_in)
-        if mail.kind is EmailKind.IDENTITY_LINKED:
+        if mail.kind in (EmailKind.IDENTITY_LINKED, EmailKind.IDENTITY_UNLINKED):
             variables["provider"] = self._provider_names.get(mail.detail or "", "an identity provider")
         is_undoable = mail.notice_id is not None and mail.token is not None
         variables["undo"] = f"{self._base_url}{UNDO_PATH}?{urlencode({'token': mail.token})}" if is_undoable else None

@@ -26,6 +26,7 @@ class EmailKind(StrEnum):
     CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
     EMAIL_CHANGE_REQUESTED = "email_change_requested"  # to the old address
     IDENTITY_LINKED = "identity_linked"
+    IDENTITY_UNLINKED = "identity_unlinked"
     EMAIL_CHANGED = "email_changed"  # to the old address, after an organization's change or an undo
     UNUSUAL_SIGN_IN = "unusual_sign_in"
     MFA_ENABLED = "mfa_enabled"

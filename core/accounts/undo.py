@@ -39,8 +39,9 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
     `start_id` is one of `UndoableChanges.starts`, without it the oldest: a thief may have changed several
     things. Ends: identities that were linked, a second factor that was enabled, backup codes that were
     created, a password that was set, and a change of the address. All sessions, personal access tokens,
-    pending sign-ins, trusted devices and links in emails end. A second factor that was switched off works
-    again, without backup codes. An account that was deleted opens again, unless the platform or a
+    pending sign-ins, trusted devices and links in emails end. Identities that were unlinked are linked
+    again, unless another account has them. A second factor that was switched off works again, without
+    backup codes. An account that was deleted opens again, unless the platform or a
     directory has closed it, too.
 
     Raises: UndoLinkInvalid; EmailNotFree.
@@ -58,6 +59,8 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         await tx.security_notices.use_up(account.id, notice.id, since, now)
         for provider in sorted(set(await tx.identities.remove_linked_since(account.id, since))):
             tx.record(events.identity_unlinked(account.id, provider, None))
+        for provider in sorted(set(await tx.identities.link_again(account.id, since))):
+            tx.record(events.identity_linked(account.id, provider))
         await _restore_second_factor(tx, caller, account, undone, since, now)
         email = await email_changes.undo_since(tx, account, since, now)
         if any(other.address == email for other in live):  # the address was verified when the notice went to it

@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import events
+from core.accounts.email_queue_rules import EmailKind
+from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication import oauth_credentials
 from core.authentication.identities_rules import (
@@ -98,7 +100,8 @@ async def add_ticket(ports: Ports, tx: Transaction, caller: Person, provider: Pr
 async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
     """Unlink the caller's identities at this provider, and delete their tokens.
 
-    For a user, this covers the account and all services, and it ends the user's pending sign-ins.
+    For a user, this covers the account and all services, it ends the user's pending sign-ins, and it is
+    mailed with an undo link (`undo`).
     For an application, it covers only its service. The last identity of a context cannot be
     unlinked if the user has no usable password, because they could not sign in again.
 
@@ -123,7 +126,10 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
             return
         # An identity that is still linked in a service would sign the user in to the account on our
         # pages, so unlink it everywhere.
-        service_ids = await tx.identities.remove_everywhere(account.id, provider) or refuse(NotLinked)
+        notice_id = await security_notices.notify(
+            tx, account, EmailKind.IDENTITY_UNLINKED, now, session_id=caller.session_id, detail=provider.value
+        )
+        service_ids = await tx.identities.remove_everywhere(account.id, provider, notice_id) or refuse(NotLinked)
         await tx.pre_auths.remove_all(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
         for service_id in service_ids:

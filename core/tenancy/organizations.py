@@ -12,7 +12,17 @@ from core.accounts import own_account
 from core.accounts.email_queue_rules import EmailKind, new_email
 from core.kernel import principals
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import AddressNotVerified, Capability, Member, OrganizationNotFound, OrganizationStatus, Role
+from core.kernel.principals import (
+    AddressNotVerified,
+    Capability,
+    Member,
+    OrganizationNotFound,
+    OrganizationStatus,
+    Person,
+    Role,
+    require_sign_in,
+)
+from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
 from core.tenancy.organizations_rules import (
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.accounts_rules import Account
-    from core.kernel.principals import OrganizationCaller, Person
+    from core.kernel.principals import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -151,16 +161,19 @@ async def update(
     While `personal_tokens` is false, personal access tokens are refused in the organization. This counts
     from the next request on, and does not change when they expire.
 
-    Raises: EmptyOrganizationUpdate; the errors of `lock_organization_for`.
+    Raises: EmptyOrganizationUpdate; SignInNotRecent, if personal access tokens work again, or devices are trusted for longer; the
+    errors of `lock_organization_for`.
     """
     changes = provided(name=name, device_trust_days=device_trust_days, personal_tokens=personal_tokens)
     if not changes:
         raise EmptyOrganizationUpdate
     async with ports.storage.transaction(by=caller) as tx:
         old, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_MANAGE)
-        new = replace(old, **changes)
+        new, now = replace(old, **changes), ports.clock.now()
+        if isinstance(caller, Person) and (new.personal_tokens > old.personal_tokens or new.device_trust_days > old.device_trust_days):
+            require_sign_in(caller, SignInAge.RECENT, ports.policy, now)
         if new != old:
-            new = replace(new, updated_at=ports.clock.now())
+            new = replace(new, updated_at=now)
             await tx.organizations.save(new)
             tx.record(events.organization_updated(old, new))
     return new

@@ -541,8 +541,18 @@ class Identities(IdentitiesRead, Protocol):
         """Unlink the identity of a service. Return whether there was one."""
         ...
 
-    async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
-        """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself."""
+    async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
+        """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself.
+
+        The notice keeps them, without tokens, for `link_again`.
+        """
+        ...
+
+    async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
+        """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
+
+        Left out are those that another account has in the same context.
+        """
         ...
 
 

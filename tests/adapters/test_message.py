@@ -29,7 +29,7 @@ NOTICES = [kind for kind in EmailKind if kind not in PATHS]
 # Notices with an undo link, if the address is verified.
 UNDOABLE = (
     *(EmailKind.PASSWORD_CHANGED, EmailKind.MFA_ENABLED, EmailKind.MFA_DISABLED, EmailKind.BACKUP_CODES_REGENERATED),
-    *(EmailKind.EMAIL_CHANGE_REQUESTED, EmailKind.IDENTITY_LINKED),
+    *(EmailKind.EMAIL_CHANGE_REQUESTED, EmailKind.IDENTITY_LINKED, EmailKind.IDENTITY_UNLINKED),
 )
 RECOVERY = (*UNDOABLE, EmailKind.UNUSUAL_SIGN_IN, EmailKind.BACKUP_CODE_USED, EmailKind.REAUTHENTICATION)
 ABOUT_SECRETS = (EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES)

@@ -246,10 +246,32 @@ class Identities(SealingRepository):
             == 1
         )
 
-    async def remove_everywhere(self, user_id: UUID, provider: Provider) -> list[UUID | None]:
+    async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
         return await self._all(
             lambda row: row[0],
-            "delete from identities where user_id = %(user_id)s and provider = %(provider)s returning service_id",
+            """
+            with removed as (
+                delete from identities where user_id = %(user_id)s and provider = %(provider)s
+                returning id, service_id, provider, issuer, provider_user_id, email, linked_at),
+            kept as (
+                update security_notices set unlinked = (select jsonb_agg(to_jsonb(r)) from removed r) where id = %(notice_id)s)
+            select service_id from removed""",
             user_id=user_id,
             provider=provider,
+            notice_id=notice_id,
+        )
+
+    async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
+        return await self._all(
+            lambda row: Provider(row[0]),
+            """
+            insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at)
+            select i.id, n.user_id, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email, i.linked_at
+            from security_notices n cross join jsonb_to_recordset(n.unlinked) as i (
+                id uuid, service_id uuid, provider text, issuer text, provider_user_id text, email text, linked_at timestamptz)
+            where n.user_id = %(user_id)s and n.created_at >= %(since)s and i.linked_at < %(since)s
+              and (i.service_id is null or exists (select 1 from services s where s.id = i.service_id for key share))
+            on conflict do nothing returning provider""",
+            user_id=user_id,
+            since=since,
         )

@@ -33,19 +33,22 @@ async def notify(
     session_id: UUID | None,
     secret: SecretNotice | None = None,
     detail: str | None = None,
-) -> None:
+) -> UUID | None:
     """Queue the email about a change to a locked account, which the caller makes at `now`.
+
+    Return the id of the notice with the undo link, or None if there is none.
 
     If the address is verified, an email has an undo link. An address that is not verified may belong to
     another person, who has no right to the account (security A-9).
     """
-    address = await find_undo_address(tx, account, now)
+    address, notice_id = await find_undo_address(tx, account, now), None
     if address is not None:
-        notice = SecurityNotice(new_id(), account.id, session_id, kind, address, now, now + UNDO_TTL, detail)
-        await tx.security_notices.add(notice)
-        await tx.email_queue.add(new_email(kind, address, now, secret=secret, notice_id=notice.id))
+        notice_id = new_id()
+        await tx.security_notices.add(SecurityNotice(notice_id, account.id, session_id, kind, address, now, now + UNDO_TTL, detail))
+        await tx.email_queue.add(new_email(kind, address, now, secret=secret, notice_id=notice_id))
     if account.email != address:
         await tx.email_queue.add(new_email(kind, account.email, now, secret=secret))
+    return notice_id
 
 
 async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:

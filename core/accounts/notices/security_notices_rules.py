@@ -34,7 +34,7 @@ class SecurityNotice:
     address: Email
     created_at: datetime  # the time of the change
     undo_until: datetime
-    detail: str | None = None  # of IDENTITY_LINKED, the name of the identity provider
+    detail: str | None = None  # of IDENTITY_LINKED and IDENTITY_UNLINKED, the name of the identity provider
     undone_at: datetime | None = None
 
     def can_be_undone(self, now: datetime) -> bool:

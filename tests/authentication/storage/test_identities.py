@@ -76,8 +76,8 @@ async def test_identities_of_a_provider_are_found_and_removed_in_all_contexts(
         assert await read.identities.list_providers(user) == sorted([FIRST, OTHER])
         assert await read.identities.list_providers(eve) == [FIRST]
         assert await read.identities.list_providers(uuid4()) == []
-    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST))) == {None, foreign_shop}
-    assert await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST)) == []
+    assert set(await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST, None))) == {None, foreign_shop}
+    assert await within(storage, lambda tx: tx.identities.remove_everywhere(user, FIRST, None)) == []
     rows = await run_sql(pool, "select user_id, provider, service_id from identities")
     assert set(rows) == {(user, OTHER, shop), (eve, FIRST, None), (eve, FIRST, shop)}
 

@@ -230,11 +230,15 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
 
-    If the directory of an organization has deactivated the account, too, it stays closed, and
-    `is_active` is false. Otherwise the user can sign in again, and gets an email.
+    If the directory of an organization has deactivated the account, too, or its user has deleted it,
+    it stays closed, and `is_active` is false. Otherwise the user can sign in again, and gets an email.
     """
     account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
-    message = "The account is active." if account.is_usable else "The account is still deactivated by an organization's directory."
+    message = "The account is active."
+    if account.closed_at is not None:
+        message = "The account is still closed: it was deleted, and only the link in the email about that opens it again."
+    elif not account.is_usable:
+        message = "The account is still deactivated by an organization's directory."
     return AccountStateResponse(message=message, user_id=user_id, is_active=account.is_usable)
 
 

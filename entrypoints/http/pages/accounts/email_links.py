@@ -202,6 +202,7 @@ CHANGES: Final = {
     EmailKind.PASSWORD_CHANGED: "The password was changed",
     EmailKind.EMAIL_CHANGE_REQUESTED: "Another email address was entered",
     EmailKind.IDENTITY_LINKED: "An account at {} was linked",
+    EmailKind.IDENTITY_UNLINKED: "An account at {} was unlinked",
     EmailKind.MFA_ENABLED: "Two-factor authentication was turned on",
     EmailKind.MFA_DISABLED: "Two-factor authentication was turned off",
     EmailKind.BACKUP_CODES_REGENERATED: "New backup codes were created",

@@ -1,5 +1,6 @@
 """Links that an API client starts and a browser finishes (decision 75; security O-6)."""
 
+import re
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -208,6 +209,47 @@ async def test_a_link_is_mailed_and_goes_with_the_undo_of_what_the_same_session_
     assert (await undo(api_client.api, undo_of_address)).status == 200
     assert await provider_sign_in.identities() == []
     assert (await undo(api_client.api, link(email))).status == 400, "used up with it"
+
+
+async def test_an_unlinked_account_is_mailed_and_the_undo_links_it_again(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    assert leads_to(await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))) == PAGE
+    before = await provider_sign_in.identities()
+    clock.advance(timedelta(minutes=1))
+    assert (await api_client.unlink()).status == 200
+    [*_, email] = await EmailChanger(api_client.api, ports, sent).emails(EMAIL)
+    assert email.subject == "An account was unlinked from yours - Gatehouse"
+    page = await api_client.api.get(f"/auth/undo?token={link(email)}")
+    assert "was unlinked" in page.text
+    [start] = re.findall(r'type="radio" value="([0-9a-f-]+)"', page.text)[1:]
+    assert (await undo(api_client.api, link(email), start)).status == 200
+    assert await provider_sign_in.identities() == before
+    actions = [action for action, _, _ in await security_events(provider_sign_in.pool)]
+    assert (actions.count("security.identity.linked"), actions.count("security.changes.undone")) == (2, 1)
+
+
+async def test_the_undo_takes_no_identity_from_another_account(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports, sent: FakeMailTransport, clock: FakeClock
+) -> None:
+    assert leads_to(await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))) == PAGE
+    clock.advance(timedelta(minutes=1))
+    assert (await api_client.unlink()).status == 200
+    [*_, email] = await EmailChanger(api_client.api, ports, sent).emails(EMAIL)
+    eve = await add_account(ports, "eve@example.com")
+    await run_sql(
+        provider_sign_in.pool,
+        """
+        insert into identities (id, user_id, provider, issuer, provider_user_id, linked_at)
+        values (gen_random_uuid(), %s, %s, %s, '4711', %s)""",
+        eve.id,
+        provider_sign_in.name,
+        provider_sign_in.provider.address,
+        clock.now(),
+    )
+    start = re.findall(r'type="radio" value="([0-9a-f-]+)"', (await api_client.api.get(f"/auth/undo?token={link(email)}")).text)[1]
+    assert (await undo(api_client.api, link(email), start)).status == 200
+    assert [row[0] for row in await provider_sign_in.identities()] == ["eve@example.com"]
 
 
 async def test_a_sign_in_that_links_an_account_to_an_existing_one_is_mailed(
