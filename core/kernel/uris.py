@@ -30,6 +30,7 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
+MAX_LABEL_LENGTH: Final = 63  # RFC 1035 section 2.3.4
 _NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
 _BAD_HOST: Final = "its host must be a host name without a dot at the end, an IPv4 address, or an IPv6 address in brackets."
 _Parts = tuple[str, str | None, int | None, str]
@@ -47,15 +48,18 @@ def to_ascii(uri: str) -> str:
 
 
 def _to_unicode(uri: str) -> str:
-    """Return the URI with the A-labels of its host in Unicode, if these are the A-labels of that name."""
+    """Return the URI with the A-labels of its host in Unicode (RFC 5890 section 2.3.2.1)."""
     parts = _AROUND_HOST.fullmatch(uri)
-    if parts is None or "xn--" not in parts[2]:
+    if parts is None:
         return uri
+    labels = [label.partition("xn--") for label in parts[2].split(".")]
     try:
-        shown = f"{parts[1]}{parts[2].encode().decode('idna')}{parts[3]}"
+        host = ".".join(
+            encoded.encode().decode("punycode") if not plain and prefix else plain + prefix + encoded for plain, prefix, encoded in labels
+        )
     except UnicodeError:
         return uri
-    return shown if to_ascii(shown) == uri else uri
+    return f"{parts[1]}{host}{parts[3]}"
 
 
 def find_registered(registered: Collection[str | None], requested: str | None) -> str | None:
@@ -248,7 +252,7 @@ def _parse_authority(authority: str) -> tuple[str, int | None] | str:
     if parts is None:
         return _BAD_HOST
     host, port = parts["host"], parts["port"]
-    if not host.isascii():
+    if not host.isascii() and all(0 < len(label) <= MAX_LABEL_LENGTH for label in host.split(".")):
         return "the spelling of its international host name is not the usual one. Write its xn-- form."
     if not _is_host(host):
         return _BAD_HOST

@@ -121,18 +121,24 @@ class Email(str):
         return Domain(self.rpartition("@")[2])
 
 
+# What no label of a host name has: other ASCII characters, and a hyphen at the start or at the end.
+_NOT_IN_LABELS = re.compile(r"[\0-,/:-`{-\x7f]|(?:^|\.)-|-(?:\.|$)")
+
+
 def to_a_labels(domain: str) -> str:
     """Return a domain in lower case with A-labels. Whether its labels are valid is not checked.
 
     Raises: DomainInvalid for names that have another usual spelling.
     """
-    lowered = domain.lower()
     if domain.isascii():
-        return lowered
+        return domain.lower()
+    if unicodedata.normalize("NFD", domain) == domain:  # some systems paste accents as characters of their own
+        domain = unicodedata.normalize("NFC", domain)
+    lowered = domain.lower()
     # Full-width and compatibility letters would become another, existing domain (CVE-2026-73420).
     # The codec of the standard library (IDNA 2003) turns the sharp s into "ss". Names that change
     # when encoded and decoded again are refused.
-    if unicodedata.normalize("NFKC", domain) != domain:
+    if unicodedata.normalize("NFKC", domain) != domain or _NOT_IN_LABELS.search(lowered):
         raise DomainInvalid
     try:
         encoded = lowered.encode("idna")

@@ -79,3 +79,13 @@ async def test_the_uris_of_an_application_are_stored_in_one_spelling(acme: Tenan
     answer = await acme.api.patch(f"/api/organizations/{acme.slug}/services/shop", changes, token=acme.token("owner"))
     assert answer.status == 200, answer.text
     assert {name: answer.json[name] for name in SERVICE_FIELDS} == SERVICE_FIELDS
+
+
+async def test_the_endpoints_of_saml_are_stored_in_one_spelling(acme: Tenant, pool: Pool) -> None:
+    await add_service(pool, acme.org, "shop")
+    body = {"enabled": True, "entity_id": "urn:shop", "acs_url": TYPED, "slo_url": TYPED}
+    path = f"/api/organizations/{acme.slug}/services/shop/saml"
+    answer = await acme.api.post(path, body, token=acme.token("owner"))
+    assert answer.status == 200, answer.text
+    saved = (await acme.api.get(path, token=acme.token("owner"))).json
+    assert (saved["acs_url"], saved["slo_url"]) == (CANONICAL, CANONICAL)

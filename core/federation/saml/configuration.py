@@ -69,7 +69,7 @@ async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str,
 
     Raises: SloCertificateInvalid; the errors of `validate` and of `services.lock_organization_for`.
     """
-    validate(configuration)
+    configuration = validate(configuration)
     if configuration.slo_certificate is not None:
         configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
     async with ports.storage.transaction(by=caller) as tx:

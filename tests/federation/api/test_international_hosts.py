@@ -113,6 +113,15 @@ async def test_two_spellings_of_one_uri_are_a_duplicate(shop: RelyingParty) -> N
     assert (answer.status, "listed twice" in answer.text) == (400, True)
 
 
+async def test_a_host_that_idna_2003_cannot_write_is_found_by_its_unicode_form(relying_party: RelyingParty) -> None:
+    stored = "https://xn--strae-oqa.example/cb"
+    await relying_party.set_redirect_uris(stored)
+    for asked, status in (("https://straße.example/cb", 303), ("https://strasse.example/cb", 400)):
+        answer = await relying_party.open_request(redirect_uri=asked)
+        assert answer.status == status, asked
+        assert status == 400 or redirect_parts(answer)[0] == stored
+
+
 @pytest.mark.parametrize("stored", ["https://XN--BCHER-KVA.example/cb", "https://xn--bcher-kva.Example:443/cb", "https://xn--0/cb"])
 async def test_values_of_before_stay_as_they_are(relying_party: RelyingParty, stored: str) -> None:
     await relying_party.set_redirect_uris(stored)
