@@ -52,14 +52,11 @@ def _to_unicode(uri: str) -> str:
     parts = _AROUND_HOST.fullmatch(uri)
     if parts is None:
         return uri
-    labels = [label.partition("xn--") for label in parts[2].split(".")]
     try:
-        host = ".".join(
-            encoded.encode().decode("punycode") if not plain and prefix else plain + prefix + encoded for plain, prefix, encoded in labels
-        )
+        labels = [label[4:].encode().decode("punycode") if label.startswith("xn--") else label for label in parts[2].split(".")]
     except UnicodeError:
         return uri
-    return f"{parts[1]}{host}{parts[3]}"
+    return f"{parts[1]}{'.'.join(labels)}{parts[3]}"
 
 
 def find_registered(registered: Collection[str | None], requested: str | None) -> str | None:
