@@ -108,7 +108,7 @@ TO_SHOP: dict[str, object] = {
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
-    "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False},
+    "accounts/verified.html": {**TO_SHOP, "email": "ada@example.org", "is_signed_in": False, "other": None},
     "accounts/email_changed.html": {**LINKS, "email": "ada@example.org", "is_own": False},
     "accounts/undo.html": {
         "token": "8f14e45f",

@@ -83,12 +83,13 @@ async def verify_email() -> Response:
             return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
         # A program that checks emails may have opened the link before the user did.
         values["design"] = design or values["design"]
-        return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=user is not None)
+        is_own = user is not None and user.email == email
+        return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=is_own, other=user)
+    is_own = user is not None and user.user_id == verified.user_id
     if verified.is_change:
-        is_own = user is not None and user.user_id == verified.user_id
         return page_response(render("accounts/email_changed.html", design=design, email=verified.email, is_own=is_own, **links(next_path)))
     values["design"] = design or values["design"]
-    return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=user is not None)
+    return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=is_own, other=user)
 
 
 def _ended_link_page(

@@ -111,6 +111,21 @@ async def test_prompt_create_shows_the_sign_up_page_in_a_session_too(shop: Relyi
     assert "<h1>Create your account" not in (await browser.open(after)).text
 
 
+async def test_prompt_create_in_a_session_leads_the_new_user_to_the_application(
+    shop: RelyingParty, browser: FakeBrowser, user: Account, ports: Ports, sent: FakeMailTransport
+) -> None:
+    await browser.sign_in(EMAIL)
+    page = await browser.open(shop.request(prompt="create"))
+    [after] = parse_qs(urlsplit(linked(page, SIGN_IN)).query)["next"]
+    await browser.send(SIGN_UP, form_token=form_token(page), email=NEW, password=PASSWORD, next=after)
+    page = await browser.open(await mailed_link(ports, sent))
+    assert f"Sign in as <strong>{NEW}</strong> to continue to <bdi>Shop</bdi>" in page.text
+    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), email=NEW, password=PASSWORD, next=after)) == after
+    consent = await browser.open(after)
+    answer = await browser.send(after, form_token=form_token(consent), answer="continue")
+    assert "code" in redirect_parts(answer)[1]
+
+
 async def test_prompt_create_needs_an_application_that_admits_anyone(shop: RelyingParty, browser: FakeBrowser, acme: Tenant) -> None:
     await run_sql(acme.pool, "update services set access_policy = 'members' where id = %s", shop.service)
     assert leads_to(await browser.open(shop.request(prompt="create"))).startswith(SIGN_IN)
