@@ -603,7 +603,7 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         ...
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
-        """Delete all tokens of the user for this purpose."""
+        """Delete the user's tokens for this purpose, except used ones that verified the present address (`verified_email`)."""
         ...
 
 

@@ -67,9 +67,9 @@ async def _certificate(world: World) -> str:
 
 
 CASES: dict[str, tuple[Callable[[World], Awaitable[str]], list[str], str]] = {
-    "leave": (_leave, ["Leave Acme", "You use: Shop", "you need an invitation"], "select count(*) from memberships"),
+    "leave": (_leave, ["Leave Acme", "You can now use: Shop", "you need an invitation"], "select count(*) from memberships"),
     "API key": (_api_key, ["Programs with this key are refused", "subscriptions of Shop", "It was never used."], "select id from api_keys"),
-    "SCIM token": (_scim_token, ["Revoke Okta", "Okta stops provisioning", "manages 1 user here"], "select id from scim_tokens"),
+    "SCIM token": (_scim_token, ["Revoke Okta", "Okta stops provisioning", "sees 1 user here"], "select id from scim_tokens"),
     "certificate": (_certificate, ["can't sign in to Shop with SAML"], "select id from saml_certificates where deactivated_at is null"),
 }
 

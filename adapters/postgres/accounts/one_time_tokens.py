@@ -106,6 +106,12 @@ class OneTimeTokens(Repository):
         )
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
+        # A used one of the present address stays: its link says that the address is verified.
         await self._write(
-            "delete from one_time_tokens where user_id = %(user_id)s and purpose = %(purpose)s", user_id=user_id, purpose=purpose
+            """
+            delete from one_time_tokens t using users u
+            where t.user_id = %(user_id)s and t.purpose = %(purpose)s and u.id = t.user_id
+              and not (t.purpose = 'verify_email' and t.used_at is not null and t.email = u.email)""",
+            user_id=user_id,
+            purpose=purpose,
         )

@@ -21,7 +21,7 @@ _COLUMNS: Final[Mapping[ScimField, str]] = {
     ScimField.EXTERNAL_ID: "s.external_id",
     ScimField.ADDRESS_TYPE: "'work'::text",
     ScimField.ADDRESS_PRIMARY: "true",
-    ScimField.FORMATTED: "s.formatted",
+    ScimField.FORMATTED: "coalesce(s.formatted, nullif(concat_ws(' ', s.given_name, s.family_name), ''))",
     ScimField.GIVEN_NAME: "s.given_name",
     ScimField.FAMILY_NAME: "s.family_name",
     ScimField.DISPLAY_NAME: "s.display_name",

@@ -71,7 +71,8 @@ async def test_an_account_keeps_its_address_until_the_new_one_is_proved(
     assert (await reset(api, old_reset)).status == 400
     assert ((await api.login()).status, (await api.login(NEW)).status) == (401, 200)
     assert await names(pool) == ["security.email_change.requested", "user.email_changed"]
-    assert (await open_proof(api, proof)).status == 400
+    again = await open_proof(api, proof)
+    assert (again.status, f"Sign in as <strong>{NEW}</strong>" in again.text) == (400, True), "a mail scanner may have opened it first"
 
 
 async def test_a_typo_in_the_new_address_locks_no_one_out(changer: EmailChanger, api: Api, token: str) -> None:

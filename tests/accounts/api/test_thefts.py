@@ -31,7 +31,7 @@ STATE = """
            (select count(*) from email_changes c
             where c.user_id = u.id and c.proved_at is null and c.undone_at is null and c.expires_at > %s),
            (select count(*) from sessions s where s.user_id = u.id and s.ended_at is null),
-           (select count(*) from one_time_tokens t where t.user_id = u.id),
+           (select count(*) from one_time_tokens t where t.user_id = u.id and t.used_at is null),
            exists (select from mfa m where m.user_id = u.id)
     from users u where u.id = %s"""
 

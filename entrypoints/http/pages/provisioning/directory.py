@@ -111,7 +111,7 @@ async def show_revocation(org_slug: str, token_id: str) -> Response:
             target=end.token.name,
             consequences=(
                 sentence(
-                    "{} stops provisioning: its requests are refused at once. The directory manages " + users + " here. They stay, "
+                    "{} stops provisioning: its requests are refused at once. The directory sees " + users + " here. They stay, "
                     "and users who leave are no longer blocked.",
                     end.token.name,
                 ),
