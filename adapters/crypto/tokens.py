@@ -51,7 +51,6 @@ class _Key:
     private: rsa.RSAPrivateKey = field(repr=False)
     public: rsa.RSAPublicKey
     headers: Mapping[str, str]  # by type: the first segment of every token that is signed with this key
-    created_at: datetime
     retires_at: datetime | None
 
 
@@ -391,7 +390,7 @@ class JwtTokens:
                 raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
             private = loaded
             headers = {type_: self._encode(b"", key.kid, loaded, type_).partition(".")[0] for type_ in TYPES}
-        return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.created_at, key.retires_at)
+        return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.retires_at)
 
     def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey, type_: str) -> str:
         return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": type_})
