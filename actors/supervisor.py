@@ -50,10 +50,10 @@ async def supervise(
 ) -> NoReturn:
     """Run an actor forever and restart it when it fails. `count_restart` gets the name of the actor, and `failure` or `outage`.
 
-    `states` records each start and failure, and `turns` the progress of the actor. An Outage is not the actor's fault, so outages are not
-    counted. After too many other failures in a short time, the last error is raised. It ends the
-    process, and the parent or the operator's supervisor starts a new one. Otherwise the process would
-    continue without this actor, and operators might not notice it.
+    `states` records each start and failure, and `turns` the progress of the actor. An Outage is not the
+    actor's fault, so outages are not counted. After too many other failures in a short time, the last
+    error is raised. It ends the process, and the parent or the operator's supervisor starts a new one.
+    Otherwise the process would continue without this actor, and operators might not notice it.
     """
     failures = outages = 0
     while True:

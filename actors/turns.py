@@ -1,8 +1,8 @@
 """Whether the actors of a process make progress.
 
-An actor makes progress when it begins or ends a wait, or begins or ends to use the database. A turn is the
-time without a wait. An actor in a turn without progress for STUCK_AFTER seconds is stuck: the watchdog of the
-supervisor then restarts the service. Waiting for work, for time or for the database is not stuck.
+An actor makes progress when it begins or ends a wait, or a use of the database. A turn is the time between
+two waits. An actor without progress for STUCK_AFTER seconds of a turn is stuck: the watchdog of the supervisor
+then restarts the service. An actor that waits for work, for time or for the database is not stuck.
 """
 
 from collections.abc import Iterator

@@ -223,7 +223,7 @@ async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, c
 
 
 async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, cause: Cause) -> _Done | None:
-    """Anonymize the account in one transaction, or close it if its user deletes it and may want to undo that.
+    """Anonymize the account in one transaction, or close it if its user may want to undo the deletion.
 
     Return None, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
 

@@ -93,17 +93,20 @@ class Tokens(Protocol):
         """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
         ...
 
-    def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints."""
+    def begin_load(self) -> int:
+        """Return the number of a load of the keys. The caller reads them after this call."""
+        ...
+
+    def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
+        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
+
+        The keys of a load are ignored if those of a later one are used already: they can include a key
+        that was removed. Without `load`, the keys were read just now.
+        """
         ...
 
     def signing_kid(self, now: datetime) -> str | None:
         """Return the id of the key that signs at this time, or None."""
-        ...
-
-    @property
-    def generation(self) -> int:
-        """The number of calls of `use`."""
         ...
 
     async def new_key(self, now: datetime) -> SigningKey:

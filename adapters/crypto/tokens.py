@@ -51,7 +51,6 @@ class _Key:
     private: rsa.RSAPrivateKey = field(repr=False)
     public: rsa.RSAPublicKey
     headers: Mapping[str, str]  # by type: the first segment of every token that is signed with this key
-    created_at: datetime
     retires_at: datetime | None
 
 
@@ -92,7 +91,8 @@ class JwtTokens:
         self._keys: dict[str, _Key] = {}
         self._by_header: dict[str, tuple[str, _Key]] = {}
         self._published: Sequence[SigningKey] = ()
-        self._generation = 0
+        self._begun_loads = 0
+        self._used_load = 0
         self._loaded_at = _NEVER
         # By the hash of the token, because a dump of the memory must not contain all tokens in use.
         self._verified: dict[bytes, _VerifiedToken] = {}
@@ -101,11 +101,6 @@ class JwtTokens:
     def loaded_at(self) -> datetime:
         """The time of the last call of `use`, in UTC, or the earliest possible time."""
         return self._loaded_at
-
-    @property
-    def generation(self) -> int:
-        """The number of calls of `use`."""
-        return self._generation
 
     @property
     def issuer(self) -> str:
@@ -122,14 +117,26 @@ class JwtTokens:
         """The URL of the userinfo endpoint."""
         return self._userinfo
 
-    def use(self, keys: Sequence[SigningKey], now: datetime) -> None:
-        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints."""
+    def begin_load(self) -> int:
+        """Return the number of a load of the keys. The caller reads them after this call."""
+        self._begun_loads += 1
+        return self._begun_loads
+
+    def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
+        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
+
+        The keys of a load are ignored if those of a later one are used already: they can include a key
+        that was removed. Without `load`, the keys were read just now.
+        """
+        number = self.begin_load() if load is None else load
+        if number < self._used_load:
+            return
+        self._used_load = number
         newest_first = sorted(keys, key=lambda key: key.created_at, reverse=True)
         parsed = [self._parse(key) for key in newest_first]
         self._keys = {key.kid: key for key in parsed}
         self._by_header = {header: (type_, key) for key in parsed for type_, header in key.headers.items()}
         self._published = [key for key in newest_first if key.retires_at is None or key.retires_at > now]
-        self._generation += 1
         self._loaded_at = now
         self._verified = {}  # tokens of removed keys are invalid from now on
 
@@ -383,7 +390,7 @@ class JwtTokens:
                 raise ValueError(f"The signing key {key.kid} is not an RSA key of at least {_KEY_SIZE} bits.")
             private = loaded
             headers = {type_: self._encode(b"", key.kid, loaded, type_).partition(".")[0] for type_ in TYPES}
-        return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.created_at, key.retires_at)
+        return _Key(key.kid, key.private_key, private, private.public_key(), headers, key.retires_at)
 
     def _encode(self, payload: bytes, kid: str, key: rsa.RSAPrivateKey, type_: str) -> str:
         return self._jws.encode(payload, key, algorithm=ALGORITHM, headers={"kid": kid, "typ": type_})

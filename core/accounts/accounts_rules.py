@@ -48,7 +48,7 @@ class Account:
     first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
     mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
-    closed_at: datetime | None = None  # when the account was deleted, which is erased later
+    closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
 
     @property

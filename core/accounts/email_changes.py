@@ -40,9 +40,10 @@ async def find_pending(ports: Ports, user_id: UUID) -> EmailChange | None:
 async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | None:
     """Request a change of the caller's address, and return the pending change.
 
-    The new address gets a link that proves it. The old address, if it is verified, gets a notice. A link
-    in it undoes the change (`security_notices.find_undo_address`). A new request replaces the pending one. For the same address again,
-    only the proof is sent again. The present address cancels the pending change, and returns None.
+    The new address gets a link that proves it. If the present address is verified, the user gets a notice
+    with a link that undoes the change (`security_notices.find_undo_address`). A new request replaces the
+    pending one. For the same address again, only the proof is sent again. The present address cancels the
+    pending change, and returns None.
 
     Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree; TooManyEmailChanges; the errors of
     `lock_own_account`.

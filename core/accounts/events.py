@@ -122,7 +122,7 @@ def account_deactivated(user_id: UUID) -> Event:
 
 
 def account_closed(user_id: UUID, *, by_user: bool) -> Event:
-    """An account was deleted, and is closed until it is erased. Not `by_user`, the owner of an organization deleted it."""
+    """An account was deleted, and is closed until it is erased. The owner of an organization deleted it, unless it was `by_user`."""
     return Event(EVENT_KINDS["user.deactivated"], str(user_id), of_person=user_id, details={"whole_account": True, "by_user": by_user})
 
 

@@ -96,14 +96,14 @@ def parse_keys(keys: Sequence[Mapping[str, object]]) -> tuple[Jwk, ...]:
     """
     if any(_PRIVATE_MEMBERS & key.keys() or key.get("kty") == "oct" for key in keys):
         raise PrivateKeySent
-    parsed = tuple(_parse_key(key) for key in keys if _is_for_us(key))
+    parsed = tuple(_parse_key(key) for key in keys if _is_signature_key(key))
     ids = [key["kid"] for key in parsed if "kid" in key]
     if not 0 < len(parsed) <= MAX_KEYS or len(set(ids)) < len(ids):
         raise ClientKeysInvalid
     return parsed
 
 
-def _is_for_us(key: Mapping[str, object]) -> bool:
+def _is_signature_key(key: Mapping[str, object]) -> bool:
     algorithms = _ALGORITHMS.get(str(key.get("kty")), ())
     return key.get("use", "sig") == "sig" and key.get("alg", next(iter(algorithms), None)) in algorithms
 

@@ -112,7 +112,7 @@ class ListedSubscription:
 
 @dataclass(frozen=True, slots=True)
 class BillingCustomer:
-    """The organization's customer record at the payment provider, with the ids that the provider's events have told us."""
+    """The organization's customer record at the payment provider, with the ids from the provider's events."""
 
     id: str
     user_id: UUID | None  # the user that the record names

@@ -26,6 +26,8 @@ class EmailInvalid(Invalid):
 # (security E-3).
 _LOCAL = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+# RFC 1035 section 2.3.4 allows 255 octets on the wire, which are 253 characters.
+MAX_HOST_NAME: Final = 253
 
 
 # Control characters (C0, C1), Unicode line breaks, bidirectional overrides, lone surrogates, and the
@@ -47,8 +49,7 @@ def to_printable(text: str) -> str:
 
 def is_host_name(text: str) -> bool:
     """Return whether `text` is a host name in lower case, with A-labels. IPv4 addresses pass too."""
-    # RFC 1035 section 2.3.4 allows 255 octets on the wire, which are 253 characters.
-    return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in text.split("."))
+    return len(text) <= MAX_HOST_NAME and all(_LABEL.fullmatch(label) for label in text.split("."))
 
 
 class DomainInvalid(Invalid):
@@ -128,10 +129,13 @@ _NOT_IN_LABELS = re.compile(r"[\0-,/:-`{-\x7f]|(?:^|\.)-|-(?:\.|$)")
 def to_a_labels(domain: str) -> str:
     """Return a domain in lower case with A-labels. Whether its labels are valid is not checked.
 
-    Raises: DomainInvalid for names that have another usual spelling.
+    Raises: DomainInvalid for names that have another usual spelling, and for international names that are too long.
     """
     if domain.isascii():
         return domain.lower()
+    # A-labels are longer than their Unicode form. The codec takes seconds for very long names.
+    if len(domain) > MAX_HOST_NAME:
+        raise DomainInvalid
     if unicodedata.normalize("NFD", domain) == domain:  # some systems paste accents as characters of their own
         domain = unicodedata.normalize("NFC", domain)
     lowered = domain.lower()

@@ -72,7 +72,7 @@ async def list_tokens(ports: Ports, caller: OrganizationCaller) -> list[ScimToke
 
 
 async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> TokenEnd:
-    """Return what ends with a token. Raises: ScimTokenNotFound."""
+    """Return the consequences of revoking a token. Raises: ScimTokenNotFound."""
     async with ports.storage.reading() as read:
         token = await read.scim_tokens.by_id(caller.acts_in.id, token_id) or refuse(ScimTokenNotFound)
         users = await read.scim_users.page(caller.acts_in.id, None, 0, 1)

@@ -60,11 +60,11 @@ class ScimToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenEnd:
-    """What ends with a token: its directory manages `users`. The time of its last request that is still in the log is UTC."""
+    """The consequences of revoking a token. Times are UTC."""
 
     token: ScimToken
-    users: int
-    last_used_at: datetime | None
+    users: int  # the users whom its directory manages
+    last_used_at: datetime | None  # of its last request that is still in the log
 
 
 @dataclass(frozen=True, slots=True)

@@ -551,7 +551,7 @@ class Identities(IdentitiesRead, Protocol):
     async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
         """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
 
-        Left out are those that another account has in the same context.
+        Those that another account has in the same context are left out.
         """
         ...
 
@@ -694,7 +694,7 @@ class SentForms(Protocol):
     """The one-time keys of forms that were sent."""
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
-        """Use the key with this hash up. Return whether it was unused. The row can be deleted at `expires_at`."""
+        """Use up the key with this hash, and return whether it was unused. The row can be deleted at `expires_at`."""
         ...
 
 

@@ -112,7 +112,7 @@ class CustomersRead(Protocol):
 
 
 class Customers(CustomersRead, Protocol):
-    """The customer records that the payment provider has for organizations, and their payment methods."""
+    """Write access to the customer records, and to their payment methods."""
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
         """Return the organization's customer. If it is unknown, `key` becomes the idempotency key for creating it."""

@@ -7,7 +7,6 @@ from importlib import import_module
 
 import pytest
 from jinja2 import nodes
-from quart_trio import QuartTrio
 
 import core
 from adapters.email.message import SECRET_TEXTS, SUBJECTS
@@ -23,9 +22,8 @@ from entrypoints.http.pages import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
 from entrypoints.http.pages.labels import LABELS
-from ports import Ports
 from tests.support.browser import FakeBrowser
-from tests.support.builders import EMAIL, PASSWORD, add_account, add_member, add_organization, run_sql
+from tests.support.builders import run_sql
 
 # Other tables: a text for each member of an enumeration.
 TABLES: dict[str, tuple[object, object]] = {
@@ -94,34 +92,24 @@ def test_no_template_looks_a_value_up_or_words_it_itself() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.fixture
-async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
-    """The browser of an organization's owner."""
-    account = await add_account(ports, EMAIL, PASSWORD)
-    await add_member(pool, await add_organization(pool, "acme"), account.id, Role.OWNER, confirmed=True)
-    browser = FakeBrowser(app)
-    await browser.sign_in()
-    return browser
-
-
 WAYS = {**{method.value: label for method, label in LABELS[OwnMethod].items()}, "carrier_pigeon": "Carrier pigeon"}
 
 
-async def test_the_analytics_page_survives_every_way_to_sign_in(owner: FakeBrowser, pool: Pool) -> None:
+async def test_the_analytics_page_survives_every_way_to_sign_in(owner_browser: FakeBrowser, pool: Pool) -> None:
     for provider, label in WAYS.items():
         await run_sql(
             pool,
             "update audit_log set details = details || jsonb_build_object('provider', %s::text) where action = 'user.login.success'",
             provider,
         )
-        page = await owner.open("/app/organizations/acme/analytics")
+        page = await owner_browser.open("/app/organizations/acme/analytics")
         assert (page.status, f">{label}<" in page.text) == (200, True), provider
 
 
-async def test_the_log_survives_an_unknown_event(owner: FakeBrowser, pool: Pool) -> None:
+async def test_the_log_survives_an_unknown_event(owner_browser: FakeBrowser, pool: Pool) -> None:
     await run_sql(pool, "update audit_log set action = 'user.carrier.pigeon', target_type = 'pigeon_loft'")
-    page = await owner.open("/app/organizations/acme/audit-log")
+    page = await owner_browser.open("/app/organizations/acme/audit-log")
     assert (page.status, ">User carrier pigeon<" in page.text, ">Pigeon loft<" in page.text) == (200, True, True)
     ((entry, *_), *_) = await run_sql(pool, "select id from audit_log where org_id is not null")
-    page = await owner.open(f"/app/organizations/acme/audit-log/{entry}")
+    page = await owner_browser.open(f"/app/organizations/acme/audit-log/{entry}")
     assert (page.status, "User carrier pigeon" in page.text) == (200, True)

@@ -20,7 +20,8 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.builders import Api, add_account, add_platform_owner, sign_in
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Api, add_account, add_member, add_organization, add_platform_owner, sign_in
 from tests.support.database import Database
 from tests.support.impersonator import Support
 from tests.support.mfa import Authenticator, add_mfa
@@ -98,6 +99,16 @@ async def support(api: Api, ports: Ports, pool: Pool) -> Support:
 def browser(app: QuartTrio, clock: FakeClock, edge: Edge) -> SamlBrowser:
     """A browser without a session."""
     return SamlBrowser(app, clock, edge.base_url)
+
+
+@pytest.fixture
+async def owner_browser(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
+    """A browser in which the owner of the organization acme, a new account, is signed in."""
+    account = await add_account(ports)
+    await add_member(pool, await add_organization(pool, "acme"), account.id, Role.OWNER, confirmed=True)
+    browser = FakeBrowser(app)
+    await browser.sign_in()
+    return browser
 
 
 @pytest.fixture

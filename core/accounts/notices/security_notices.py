@@ -34,12 +34,10 @@ async def notify(
     secret: SecretNotice | None = None,
     detail: str | None = None,
 ) -> UUID | None:
-    """Queue the email about a change to a locked account, which the caller makes at `now`.
+    """Queue the emails about a change to a locked account, which the caller makes at `now`.
 
-    Return the id of the notice with the undo link, or None if there is none.
-
-    If the address is verified, an email has an undo link. An address that is not verified may belong to
-    another person, who has no right to the account (security A-9).
+    Return the id of the notice with the undo link. If the address is not verified, return None: it may
+    belong to another person, who has no right to the account (security A-9).
     """
     address, notice_id = await find_undo_address(tx, account, now), None
     if address is not None:
@@ -67,9 +65,9 @@ async def notify_of_deletion(
 ) -> datetime:
     """Queue the emails about the deletion of a locked account to each address that can undo it, and return when the last link expires.
 
-    They are those of the `live` notices. Each link works as long as the last one that went to its address
-    before. Without `session_id`, another person deletes the account, and the link to the address of
-    `find_undo_address` works for UNDO_TTL.
+    These are the addresses of the `live` notices. Each link works as long as the last one that went to its
+    address before. If another person deletes the account, `session_id` is None, and the link to the address
+    of `find_undo_address` works for UNDO_TTL.
     """
     last = {notice.address: notice.undo_until for notice in sorted(live, key=lambda notice: notice.undo_until)}
     if session_id is None and (undo_address := await find_undo_address(tx, account, now)) is not None:

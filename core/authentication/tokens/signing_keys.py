@@ -20,20 +20,18 @@ async def load(ports: Ports) -> SigningKey:
     """Load the keys from the database into the token port, and return the newest one.
 
     Retired keys are loaded while a session from their time can last. They verify only the hints of
-    applications (decision 381). The first call on an empty database creates the first key. If another load has finished since
-    this one read the keys, they are read again. So the keys of an older state, which can include a
-    key that was removed, never replace those of a newer one.
+    applications (decision 381). The first call on an empty database creates the first key.
     """
     while True:
-        now, generation = ports.clock.now(), ports.tokens.generation
+        now = ports.clock.now()
         async with ports.storage.reading() as read:
+            number = ports.tokens.begin_load()
             keys = await read.signing_keys.live(now - ports.policy.session_absolute_ttl)
         newest = newest_key(keys)
-        if newest is None:
-            await _create_first(ports)
-        elif ports.tokens.generation == generation:
-            ports.tokens.use(keys, now)
+        if newest is not None:
+            ports.tokens.use(keys, now, number)
             return newest
+        await _create_first(ports)
 
 
 async def _create_first(ports: Ports) -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 async def check(ports: Ports, request: EndSessionRequest, session_cookie: str | None) -> LogoutRequestFacts:
     """Check a logout request that arrived in the browser with this session cookie.
 
-    A hint that is not an ID token of ours, or is one of another client than `client_id`, counts as
-    missing: then the user is asked. This happens to old ID tokens after the keys were rotated.
+    A hint that we did not issue, or issued to another client than `client_id`, is ignored, and the user
+    is asked. So is an ID token of a signing key that was removed.
 
     Raises: OAuthStateInvalid, ServiceNotFound, PostLogoutClientMissing,
     PostLogoutRedirectUriNotRegistered.

@@ -154,7 +154,7 @@ async def test_the_page_says_why_an_owner_cannot_be_removed(app: QuartTrio, port
     assert owner.id in await owners(pool)
 
 
-def said(email: EmailMessage) -> str:
+def text_of(email: EmailMessage) -> str:
     return " ".join(email.text.split())
 
 
@@ -184,4 +184,4 @@ async def test_a_change_of_the_owners_asks_for_a_reason_and_a_name_and_tells_all
     assert await run_sql(pool, "select details from audit_log where action = %s", kind) == [({"reason": "on call"},)]
     await deliver(ports)
     assert sorted(mail.to for mail in sent.emails) == ["ada@example.com", "other@platform.example", "steward@platform.example"]
-    assert all(words in said(mail) and "The reason: on call" in said(mail) for mail in sent.emails)
+    assert all(words in text_of(mail) and "The reason: on call" in text_of(mail) for mail in sent.emails)

@@ -189,6 +189,25 @@ class PausedStorage:
         await self._go_on.wait()
 
 
+class CountingStorage:
+    """A storage that counts the blocks of reads."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage, self.count = storage, 0
+
+    def reading(self) -> Any:
+        self.count += 1
+        return self._storage.reading()
+
+
+async def test_each_of_many_loads_at_once_reads_the_keys_once(ports: Ports) -> None:
+    """Requests with made-up key ids start them, so they must cost no more."""
+    storage = CountingStorage(ports.storage)
+    counted = replace(ports, storage=storage)  # type: ignore[arg-type]
+    await run_concurrently(20, lambda _: signing_keys.load(counted))
+    assert storage.count == 20
+
+
 class CountingMailbox(Mailbox):
     """A mailbox that counts the rounds of its actor."""
 

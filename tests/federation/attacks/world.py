@@ -2,27 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
+from tests.proof.access.state import UNWATCHED
 from tests.support.builders import Answer, run_sql
-
-# Side effects of any request, refused ones included: rate limits, and counters of wrong secrets.
-UNWATCHED: Final = frozenset(
-    {
-        "schema_migrations",
-        "signing_keys",
-        "rates",
-        "guesses",
-        "scim_requests",
-        "leases",
-        "dpop_proofs",
-        "dpop_nonce_keys",
-        "sign_in_charges",
-    }
-)
 
 Rows = frozenset[tuple[str, str]]
 

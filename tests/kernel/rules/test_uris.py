@@ -183,6 +183,13 @@ def test_a_url_has_one_canonical_form(typed: str, canonical: str) -> None:
     assert canonicalize(typed) == canonical == canonicalize(canonical)
 
 
+@pytest.mark.parametrize("host", ["\u00fc." * 130 + "example", "\u00fc" * 100_000, "\u00fc." * 100_000])
+def test_a_host_that_is_too_long_for_a_name_is_not_converted(host: str) -> None:
+    """The conversion of long names takes seconds, and anyone can send one in a SAML message."""
+    url = f"https://{host}/"
+    assert canonicalize(url) == to_ascii(url) == url
+
+
 FLAWS = {
     "callback": "scheme",
     "ftp://example.com/": "https://",
