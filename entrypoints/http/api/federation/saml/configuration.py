@@ -238,7 +238,10 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCerti
 @member(Capability.SERVICES_VIEW)
 @returns(SamlCertificateResponse)
 async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
-    """Get the next certificate, which does not sign yet."""
+    """Get the next certificate.
+
+    The metadata has it beside the active one. It does not sign yet.
+    """
     return _to_response(await saml.get_next_certificate(ports(), acting(), service_slug), is_active=False)
 
 
