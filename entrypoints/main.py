@@ -358,9 +358,10 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
     return _run_use_case(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
 
 
-def rotate_signing_key(settings: Settings, operator: str, stolen: bool) -> signing_keys_rules.Rotation:
-    """Publish a new signing key, or replace the stolen ones by it."""
-    return _run_use_case(settings, lambda ports: (signing_keys.replace_compromised if stolen else signing_keys.rotate)(ports, operator))
+def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> signing_keys_rules.Rotation:
+    """Publish a new signing key, or replace all compromised keys with it."""
+    rotate = signing_keys.replace_compromised if is_compromised else signing_keys.rotate
+    return _run_use_case(settings, lambda ports: rotate(ports, operator))
 
 
 def reencrypt_secrets(settings: Settings) -> int:

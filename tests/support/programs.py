@@ -25,13 +25,13 @@ class Program:
     secret: str = field(repr=False)
     credential_id: UUID
 
-    async def ask(self, headers: Mapping[str, str] | None = None, /, **fields: str | None) -> Answer:
-        """Ask for a token of its own. A field of None is left out."""
+    async def ask(self, headers: Mapping[str, str] | None = None, path: str = TOKEN, /, **fields: str | None) -> Answer:
+        """Ask for a token of its own, or send the fields to another path. A field of None is left out."""
         sent = {"grant_type": "client_credentials", "client_id": str(self.client_id), "client_secret": self.secret, **fields}
         form = {name: value for name, value in sent.items() if value is not None}
         return await self.api.call(
             "POST",
-            TOKEN,
+            path,
             headers={"Content-Type": "application/x-www-form-urlencoded", **(headers or {})},
             raw=urlencode(form).encode(),
         )

@@ -137,9 +137,8 @@ PageNumber = Annotated[int, _clamped(1, LARGEST), _described("The number of the 
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 50, MAX_LIMIT)]
 SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described("The number of items to skip.", 0, 0)]
-RecentLimit = Annotated[
-    int, _clamped(1, LARGEST), _described("The number of items. There is no maximum.", 1, 10)
-]  # without a maximum (decision 10)
+# Without a maximum (decision 10).
+RecentLimit = Annotated[int, _clamped(1, LARGEST), _described("The number of items. There is no maximum.", 1, 10)]
 # For lists without a maximum length. Without the parameter, the response is the whole list
 # (decision 10).
 AnyLimit = Annotated[int | None, _clamped(1, LARGEST), _described("The number of items. Without it, the list is complete.", 1, None)]

@@ -18,7 +18,6 @@ from core.kernel.principals import Role, allowed_scopes
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key
-from tests.federation.api.relying import basic
 from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql
 from tests.support.dpop import proof_key
 from tests.support.platform import Platform
@@ -323,18 +322,12 @@ async def test_a_program_authenticates_nowhere_else(acme: Tenant, robot: Program
     refusals = {robot: (400, "unsupported_token_type"), await add_credential(pool, acme.api, resource, acme.org): (401, "invalid_client")}
     for program, refusal in refusals.items():
         for token in tokens:
-            assert error(await send(program, "/auth/revoke", token=token)) == refusal
-        request = {"response_type": "code", "redirect_uri": "https://shop.example.com/callback"}
-        assert error(await send(program, "/auth/par", **request)) == (400, "unauthorized_client")
+            assert error(await program.ask(None, "/auth/revoke", grant_type=None, token=token)) == refusal
+        request = {"response_type": "code", "redirect_uri": "https://shop.example.com/callback", "grant_type": None}
+        assert error(await program.ask(None, "/auth/par", **request)) == (400, "unauthorized_client")
         for path in ("/auth/revoke", "/auth/par"):
             wrong = replace(program, secret=program.secret[:-1])
-            assert error(await send(wrong, path, token="x", **request)) == (401, "invalid_client")
-
-
-async def send(program: Program, path: str, **fields: str) -> Answer:
-    """Send a form with the credentials of the program."""
-    headers = {"Content-Type": "application/x-www-form-urlencoded", **basic(program.client_id, program.secret)}
-    return await program.api.call("POST", path, raw=urlencode(fields).encode(), headers=headers)
+            assert error(await wrong.ask(None, path, token="x", **request)) == (401, "invalid_client")
 
 
 async def test_the_token_is_bound_to_the_key_of_a_proof(acme: Tenant, robot: Program, clock: FakeClock) -> None:

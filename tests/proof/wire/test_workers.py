@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from tests import ROOT
+from tests.fakes.supervisor import NotifySocket
 from tests.proof.wire.wire import Client
-from tests.support.supervisor import NotifySocket
 from tests.support.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow

@@ -196,12 +196,12 @@ class Projection:
             return None
         if not is_printable(text):
             raise AttributesInvalid
-        names = _Names({})
+        names = _Names()
         for item in text.split(","):
             *parents, last = self._split(item.strip().lower())
             level: _Names | None = names
             for parent in parents:
-                level = None if level is None else level.setdefault(parent, _Names({}))
+                level = None if level is None else level.setdefault(parent, _Names())
             if level is not None:
                 level[last] = None
         return names
@@ -217,7 +217,7 @@ class Projection:
         """Return whether at least a part of the attribute is returned."""
         if self._included is not None:
             return name.lower() in self._included
-        return self._excluded is None or self._excluded.get(name.lower(), _Names({})) is not None
+        return self._excluded is None or self._excluded.get(name.lower(), _Names()) is not None
 
     def apply(self, resource: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resource with only the attributes to return."""

@@ -265,7 +265,7 @@ async def confirm_membership(org_slug: str) -> Response:
 @routes.get("/app/account/organizations/<org_slug>/leave")
 @page_session
 @describes_page(
-    {200: "The page.", 400: "You own the organization.", 404: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"]
+    {200: "The page.", 400: "You own the organization.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"]
 )
 async def show_leaving(org_slug: str) -> Response:
     """Show what leaving an organization means."""
@@ -280,7 +280,7 @@ async def _leaving(org_slug: str) -> Question:
         raise OwnerCannotLeave
     applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
     places = ", ".join(["{}"] * len(applications))
-    lost = sentence(f"You lose those of its applications that are only for members. You can now use: {places}.", *applications)
+    lost = sentence(f"You can no longer use its applications that are only for members. You can now use: {places}.", *applications)
     return Question(
         verb="Leave",
         target=organization.name,

@@ -194,7 +194,7 @@ def _replacement(service: Service) -> Question:
         target=service.name,
         consequences=(
             sentence("Users can't sign in to {} with SAML until it has the new certificate: it refuses our new signatures.", service.name),
-            "The present certificate stops signing at once, and can't come back. So do the next and the previous one, if they exist.",
+            "The present certificate ends at once and can't come back. The next and the previous one end, too, if there are any.",
         ),
         button="Replace certificate",
         keep="Keep certificate",
@@ -245,12 +245,12 @@ async def undo_activation(org_slug: str, service_slug: str) -> Response:
 
 
 async def _change_certificates(
-    change: Callable[[Ports, Member, str], Awaitable[object]], given: Callable[[], Ports], service_slug: str, notice: str
+    change: Callable[[Ports, Member, str], Awaitable[object]], open_ports: Callable[[], Ports], service_slug: str, notice: str
 ) -> Response:
-    await read_console_form()
+    await read_console_form()  # `ports_once` needs its key
     service = await services.find(ports(), acting_member(), service_slug)
     try:
-        await change(given(), acting_member(), service_slug)
+        await change(open_ports(), acting_member(), service_slug)
     except Refusal as refusal:
         return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
     return redirect_with_notice(notice, f"{application_path(service)}/saml")

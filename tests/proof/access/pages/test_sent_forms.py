@@ -38,7 +38,6 @@ HARMLESS = {
     "POST /app/organizations/<org_slug>/mail-server/test": "a test",
     "POST /app/organizations/<org_slug>/siem/test": "a test",
     "POST /app/platform/people/<user_id>/export": "a download",
-    "POST /app/reauthenticate/<provider:provider>": "a way to an identity provider",
 }
 
 

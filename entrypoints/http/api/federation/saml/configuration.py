@@ -240,7 +240,7 @@ async def create_next_certificate(org_slug: str, service_slug: str) -> SamlCerti
 async def get_next_certificate(org_slug: str, service_slug: str) -> SamlCertificateResponse:
     """Get the next certificate.
 
-    It is in the metadata, and does not sign yet.
+    The metadata has it beside the active one. It does not sign yet.
     """
     return _to_response(await saml.get_next_certificate(ports(), acting(), service_slug), is_active=False)
 

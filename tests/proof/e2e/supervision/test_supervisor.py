@@ -17,15 +17,15 @@ import pytest
 
 from adapters.crypto import generate_key
 from tests import ROOT
+from tests.fakes.supervisor import NotifySocket
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import CHEAP_HASHES, DatabaseServer, children, environment
-from tests.support.supervisor import NotifySocket
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
 PERIODS = 12  # beats while the database is frozen; the supervisor waits for four
-LOCATIONS = Path(__file__).parents[2] / "fakes" / "geoip.mmdb"
+LOCATIONS = Path(__file__).parents[3] / "fakes" / "geoip.mmdb"
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 
+from tests.fakes.supervisor import NotifySocket
 from tests.proof.e2e.conftest import Start
-from tests.support.supervisor import NotifySocket
 from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow

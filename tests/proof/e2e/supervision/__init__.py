@@ -1,0 +1,1 @@
+"""Tests of the service under a supervisor, and on a Unix socket."""
