@@ -38,7 +38,7 @@ def test_a_proof_names_its_key_and_its_claims(algorithm: str) -> None:
 
 
 def test_other_types_and_algorithms_are_refused() -> None:
-    for type_ in ("JWT", "at+jwt", "DPOP+JWT", "dpop+jwt ", LEFT_OUT, None, 1):
+    for type_ in ("JWT", "at+jwt", "dpop+jwt ", LEFT_OUT, None, 1):
         assert "typ" in refusal(with_header(typ=type_))
     header, payload, signature = with_header().split(".")
     for algorithm in ("none", "HS256", "ES384", "ES256K", "RS512", "", None, ["ES256"]):

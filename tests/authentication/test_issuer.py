@@ -50,6 +50,12 @@ async def test_an_installation_of_an_earlier_release_keeps_its_spelling(ports: P
         await adopt(ports, url)
 
 
+@pytest.mark.parametrize("url", ["https://id.example.com:0443", " https://id.example.com", "https://id.example.com."])
+async def test_what_is_no_url_is_refused(ports: Ports, fresh_pool: Pool, url: str) -> None:
+    with pytest.raises(IssuerMisspelled, match="no zeros before its port"):
+        await adopt(ports, url)
+
+
 async def test_a_host_without_an_xn_form_is_refused(ports: Ports, fresh_pool: Pool) -> None:
     with pytest.raises(IssuerMisspelled, match="xn-- form"):
         await adopt(ports, "https://straße.example")

@@ -17,13 +17,21 @@ class IssuerMisspelled(Invalid):
 
     def __init__(self, url: str) -> None:
         usual = uris.canonicalize(url)
-        advice = f"Set it to {usual}" if usual.isascii() else "Write its host in the xn-- form"
+        advice = f"Set it to {usual}"
+        if not usual.isascii():
+            advice = "Write its host in the xn-- form"
+        elif not _is_usual(usual):
+            advice = "It must have no spaces, no dot at the end of its host, and no zeros before its port"
         super().__init__(f"SSO_BASE_URL is not in the spelling that browsers and clients use. {advice}.")
 
 
 def is_misspelled(url: str) -> bool:
     """Return whether this URL has another spelling than browsers and clients use."""
-    return not url.isascii() or url != uris.canonicalize(url)
+    return url != uris.canonicalize(url) or not _is_usual(url)
+
+
+def _is_usual(url: str) -> bool:
+    return url.isascii() and uris.normalize(url) is not None
 
 
 def spelling_warning(url: str) -> str | None:

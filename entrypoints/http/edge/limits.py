@@ -108,12 +108,14 @@ async def take_directory_token(org_id: UUID) -> None:
     await _take(app_context().limits.of_directory, f"directory {org_id}")
 
 
-async def take_client_token(client_id: UUID) -> None:
-    """Take a token from the bucket of an application that authenticates, whatever its addresses.
+async def take_userinfo_token(client_id: UUID) -> None:
+    """Take a token from the bucket for userinfo of an application that authenticates, whatever its addresses.
+
+    It is not that of `/auth/token`: the tokens of users must not use up what the application needs to sign users in.
 
     Raises: Limited.
     """
-    await _take(app_context().limits.of_client, f"client {client_id}")
+    await _take(app_context().limits.of_client, f"userinfo of client {client_id}")
 
 
 async def take_session_token(session_id: UUID) -> None:

@@ -129,7 +129,9 @@ def _clamped(least: int, most: int) -> BeforeValidator:
 def _described(text: str, least: int, default: int | None, most: int | None = None) -> WithJsonSchema:
     """Return the schema. It has no bounds: a number beyond one is answered as if it were the bound."""
     bounds = f"A number below {least} counts as {least}" + ("." if most is None else f", and one above {most} as {most}.")
-    schema = {"type": "integer"} if default is None else {"type": "integer", "default": default}
+    schema: dict[str, Any] = {"type": "integer", "default": default}
+    if default is None:
+        schema = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     return WithJsonSchema({**schema, "description": f"{text} {bounds}"})
 
 

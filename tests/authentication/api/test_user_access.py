@@ -9,6 +9,7 @@ from ports import Ports
 from tests.accounts.api.platform_paths import OWNERS, UNKNOWN_ID, with_mfa
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_sql, sign_in
+from tests.support.mfa import add_mfa
 from tests.support.platform import Platform
 from tests.support.refusals import BAD, MISSING, UNAUTHORIZED, refused
 
@@ -114,6 +115,7 @@ async def test_a_closed_account_gets_no_link_and_an_unknown_one_is_not_found(pla
 async def test_platform_owners_are_listed(platform: Platform, ports: Ports) -> None:
     await add_account(ports, "eve@example.com", None)
     owner = await add_account(ports, "ada@example.com", None)
+    await add_mfa(ports, owner)
     assert [found["id"] for found in (await get(platform, OWNERS))["owners"]] == [str(platform.account.id)]
     await platform.api.post(OWNERS, {"user_id": str(owner.id)}, token=platform.token)
     assert {found["email"] for found in (await get(platform, OWNERS))["owners"]} == {platform.account.email, "ada@example.com"}

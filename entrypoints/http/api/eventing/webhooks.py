@@ -36,8 +36,8 @@ routes = Blueprint("webhooks", __name__)
 # values.
 EventTypes = Annotated[
     list[Text],
-    Field(max_length=100),
-    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": list(SUBSCRIBABLE)}, "minItems": 1, "maxItems": 100}),
+    Field(max_length=200),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "enum": list(SUBSCRIBABLE)}, "minItems": 1, "maxItems": 200}),
 ]
 Url = Annotated[Text, WithJsonSchema({"type": "string", "format": "uri", "maxLength": LONGEST_URL})]
 

@@ -15,7 +15,7 @@ from core.authentication.sessions_rules import LiveSession
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import NotOfThisOrganization, Role
+from core.kernel.principals import NotOfThisOrganization
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
@@ -264,20 +264,16 @@ async def confirm_membership(org_slug: str) -> Response:
 
 @routes.get("/app/account/organizations/<org_slug>/leave")
 @page_session
-@describes_page(
-    {200: "The page.", 400: "You own the organization.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"]
-)
+@describes_page({200: "The page.", 403: "You are not a member."}, api=["POST /api/organizations/<org_slug>/leave"])
 async def show_leaving(org_slug: str) -> Response:
     """Show what leaving an organization means."""
     return await ask(await _leaving(org_slug))
 
 
 async def _leaving(org_slug: str) -> Question:
-    """Raises: NotOfThisOrganization, OwnerCannotLeave."""
+    """Raises: NotOfThisOrganization."""
     own = await organizations.list_own(ports(), signed_in())
-    organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
-    if membership.role is Role.OWNER:
-        raise OwnerCannotLeave
+    organization, _ = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
     applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
     places = ", ".join(["{}"] * len(applications))
     lost = sentence(f"You can no longer use its applications that are only for members. You can now use: {places}.", *applications)

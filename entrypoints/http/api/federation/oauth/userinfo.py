@@ -12,7 +12,7 @@ from core.kernel.errors import Invalid, Unauthenticated, refuse
 from entrypoints.http.edge.access import application, presented_token
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.limits import limited_if_refused, take_client_token, take_session_token
+from entrypoints.http.edge.limits import limited_if_refused, take_session_token, take_userinfo_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth
 
 routes = Blueprint("userinfo", __name__)
@@ -69,6 +69,6 @@ async def _sent_token() -> PresentedToken:
 
 async def _answer(found: UserInfo) -> Response:
     """Return the claims, and count the request for its application or its session (decision 100). Raises: Limited."""
-    await (take_session_token(found.session_id) if found.client_id is None else take_client_token(found.client_id))
+    await (take_session_token(found.session_id) if found.client_id is None else take_userinfo_token(found.client_id))
     body = json.dumps(found.claims, ensure_ascii=False)
     return Response(body, 200, {"Cache-Control": "no-store"}, content_type="application/json")
