@@ -20,6 +20,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from entrypoints.http.app import Application, Edge, build_routes, configure
+from entrypoints.http.edge.typed_fields import to_domain, to_routes
 from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -56,7 +57,7 @@ _NEW = re.compile(  # the id in the page of something that was just created
 )
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
 
-_NONCE = re.compile(r'nonce="[^"]+"')  # random in each page
+_NONCE = re.compile(r'nonce="[^"]+"|name="form_key" value="[^"]+"')  # random in each page
 
 _SID = re.compile(r'"sid": "[0-9a-f-]{36}"')  # random in each preview of a sign-in, which begins no session
 
@@ -292,11 +293,17 @@ def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, sec
     """Yield the data of the home organization that this attempt revealed or changed."""
     where = f"{without_variant(route)} {attempt.where}"
     if where not in DATA_SHOWN_ON_PURPOSE:
-        for text in secrets.private_texts(full_text(answer), *attempt.sent):
+        for text in secrets.private_texts(full_text(answer), *echoes(attempt)):
             yield f"the response {answer.status} contains {text}"
     yield from lost_by_home(route, secrets, changes)
     if where not in DATA_STORED_ON_PURPOSE:
-        yield from written_of_home(route, secrets, changes, *attempt.sent)
+        yield from written_of_home(route, secrets, changes, *echoes(attempt))
+
+
+def echoes(attempt: Attempt) -> list[str]:
+    """Return the sent values as they are, and as pages read them (decision 361), the longest first."""
+    readers = (str, to_domain, to_routes, lambda text: "".join(text.split()))
+    return sorted({read(text) for text in attempt.sent for read in readers}, key=len, reverse=True)
 
 
 def lost_by_home(route: str, secrets: Secrets, changes: Changes) -> list[str]:
