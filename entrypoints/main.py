@@ -207,7 +207,8 @@ async def prepare_database(settings: Settings, address: str, conninfo: str, embe
             for name in await migrate(conninfo):
                 log.info("migrated", migration=name)
             async with wire(settings, address, conninfo) as wired:
-                await issuer.adopt(wired.ports)
+                if warning := await issuer.adopt(wired.ports):
+                    log.warning("unusual_base_url", problem=warning)
                 await signing_keys.load(wired.ports)
                 await governance.save_tiers(wired.ports, [tier.tier() for tier in settings.tiers])
                 return await _create_first_owner(settings, wired)

@@ -64,7 +64,6 @@ from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from entrypoints import logs
@@ -176,14 +175,12 @@ def vault_of(settings: Settings) -> AesVault:
 def check_settings(settings: Settings) -> None:
     """Check the settings that only adapters can validate. This runs before anything is started.
 
-    Also warn about unknown variables, and about a base URL in an unusual spelling.
+    Also warn about unknown variables.
 
     Raises: SettingsInvalid.
     """
     for problem in unknown_variables():
         log.warning("unknown_setting", problem=problem)
-    if settings.base_url is not None and (warning := spelling_warning(settings.base_url)):
-        log.warning("unusual_base_url", problem=warning)
     mail_transport(settings)
     allowed_targets(settings)
     encryption_keys(settings)

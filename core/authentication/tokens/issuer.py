@@ -39,8 +39,10 @@ def spelling_warning(url: str) -> str | None:
     return f"{IssuerMisspelled(url).message} If clients have stored the present one, keep it." if is_misspelled(url) else None
 
 
-async def adopt(ports: Ports) -> None:
-    """Store the issuer at the start. An unusual spelling is accepted only if the installation uses it already.
+async def adopt(ports: Ports) -> str | None:
+    """Store the issuer at the start, and return the warning about its spelling (`spelling_warning`).
+
+    An unusual spelling is accepted only if the installation uses it already.
 
     An installation of an earlier release has signing keys but no stored issuer: it uses the present one.
 
@@ -55,3 +57,4 @@ async def adopt(ports: Ports) -> None:
             raise IssuerMisspelled(url)
         if stored != url:
             await tx.signing_keys.set_issuer(url)
+    return spelling_warning(url)
