@@ -25,7 +25,7 @@ def value_of(user: ScimUser, field: ScimField) -> FieldValue:
         ScimField.ADDRESS: user.email,
         ScimField.ADDRESS_TYPE: "work",
         ScimField.ADDRESS_PRIMARY: True,
-        ScimField.FORMATTED: profile.formatted,
+        ScimField.FORMATTED: profile.full_name,
         ScimField.GIVEN_NAME: profile.given_name,
         ScimField.FAMILY_NAME: profile.family_name,
         ScimField.DISPLAY_NAME: profile.display_name,

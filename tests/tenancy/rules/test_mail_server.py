@@ -47,7 +47,7 @@ def test_a_host_is_a_name_or_an_address_in_canonical_form() -> None:
 def test_other_hosts_are_refused() -> None:
     for host in [
         *("", " ", ".", "mail.", ".mail", "mail..acme", "-mail", "mail-", "ma il", "ma_il", "mail:25", "mail/x", "user@mail", "a" * 64),
-        *("a." * 127 + "a", "bu\u0308cher.example", "[::1]", "fe80::1%eth0", "::1%25eth0", "::1%", "smtp://mail", "mail\r\nx", "mail\0"),
+        *("a." * 127 + "a", "[::1]", "fe80::1%eth0", "::1%25eth0", "::1%", "smtp://mail", "mail\r\nx", "mail\0"),
     ]:
         with pytest.raises(MailHostInvalid):
             validated(host=host)

@@ -20,6 +20,7 @@ from tests.support.tenants import Tenant
 PAGE = "/app/reauthenticate"
 NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
 FILLED = {"name": "Nightly <export>", "scope:account:read": "yes", "expires_in_days": "30"}
+OLD = "update sessions set created_at = created_at - interval '1 day', authenticated_at = authenticated_at - interval '1 day'"
 TEN_MINUTES = timedelta(minutes=10, seconds=1)
 
 
@@ -119,18 +120,17 @@ async def test_the_end_of_the_session_ends_its_forms(browser: SamlBrowser, pool:
 
 async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
     """Inviting a member needs no recent sign-in, inviting an admin does. The form is kept again if the new sign-in gets too old."""
-    old = "update sessions set created_at = created_at - interval '1 day', authenticated_at = authenticated_at - interval '1 day'"
     await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
-    await run_sql(pool, old)
+    await run_sql(pool, OLD)
     invitations = "/app/organizations/acme/invitations"
     admin = {"addresses": "new@example.com", "role": "admin"}
     page = await confirm(browser, await browser.submit(f"{invitations}/new", f"{invitations}/new", **admin))
-    await run_sql(pool, old)
+    await run_sql(pool, OLD)
     page = await confirm(browser, await browser.send(f"{invitations}/new", **hidden_fields(page)))
     assert await run_sql(pool, "select 1 from invitations") == []
     assert (await browser.send(f"{invitations}/new", **hidden_fields(page))).status == 200
     assert await run_sql(pool, "select email, role from invitations") == [("new@example.com", "admin")]
-    await run_sql(pool, old)
+    await run_sql(pool, OLD)
     [(invitation,)] = await run_sql(pool, "select id from invitations")
     resend = f"{invitations}/{invitation}/resend"
     page = await confirm(browser, await browser.submit(resend, invitations))
@@ -139,10 +139,20 @@ async def test_a_form_that_only_its_use_case_refuses_is_kept_too(acme: Tenant, b
     assert await run_sql(pool, "select count(*) from invitations") == [(2,)]
 
 
+async def test_settings_that_loosen_sign_ins_are_kept_too(acme: Tenant, browser: SamlBrowser, pool: Pool, user: Account) -> None:
+    await run_sql(pool, "update memberships set user_id = %s where org_id = %s and role = 'owner'", user.id, acme.org)
+    settings, body = "/app/organizations/acme/settings", {"name": "Acme", "device_trust_days": "90", "personal_tokens": "yes"}
+    await run_sql(pool, OLD)
+    page = await confirm(browser, await browser.submit(settings, settings, **body))
+    assert leads_to(await browser.send(settings, **hidden_fields(page))) == settings
+    assert await run_sql(pool, "select device_trust_days from organizations where id = %s", acme.org) == [(90,)]
+
+
 # The use cases that ask for a younger sign-in than their routes, and where their pages are tested.
 LATE = {
     "tenancy/inviting.py": "test_a_form_that_only_its_use_case_refuses_is_kept_too",
     "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
+    "tenancy/organizations.py": "test_settings_that_loosen_sign_ins_are_kept_too",
     "federation/upstream/social.py": "tests/federation/api/social/links/test_link_over_api.py",
 }
 

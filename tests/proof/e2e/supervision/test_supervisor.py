@@ -33,7 +33,7 @@ def frozen(conninfo: str) -> Iterator[None]:
     """Freeze all processes of the database server."""
     with psycopg.connect(conninfo, autocommit=True) as connection:
         [(backend,)] = connection.execute("select pg_backend_pid()").fetchall()
-    stat = Path(f"/proc/{backend}/stat").read_text()
+        stat = Path(f"/proc/{backend}/stat").read_text()
     server = int(stat.rpartition(")")[2].split()[1])
     processes = [server, *children(server)]
     for pid in processes:
