@@ -15,7 +15,7 @@ from core.authentication.sessions_rules import LiveSession
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import NotOfThisOrganization
+from core.kernel.principals import NotOfThisOrganization, Role
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
@@ -273,7 +273,7 @@ async def show_leaving(org_slug: str) -> Response:
 async def _leaving(org_slug: str) -> Question:
     """Raises: NotOfThisOrganization."""
     own = await organizations.list_own(ports(), signed_in())
-    organization, _ = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
+    organization, membership = next((each for each in own if each[0].slug == org_slug), None) or refuse(NotOfThisOrganization)
     applications = [each.name for each in await own_applications.list_own(ports(), signed_in()) if each.org_slug == org_slug]
     places = ", ".join(["{}"] * len(applications))
     lost = sentence(f"You can no longer use its applications that are only for members. You can now use: {places}.", *applications)
@@ -281,6 +281,7 @@ async def _leaving(org_slug: str) -> Question:
         verb="Leave",
         target=organization.name,
         consequences=(
+            *(["You own this organization. Transfer the ownership first."] if membership.role is Role.OWNER else []),
             "Your sessions in this organization end at once. To come back, you need an invitation. Your account remains.",
             *([lost] if applications else []),
             "The credentials that you created for its service accounts and API resources end, and your pending invitations are canceled.",
