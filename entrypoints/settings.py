@@ -184,7 +184,11 @@ class Settings(BaseModel):
             return None
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-            raise ValueError("must be an http or https URL, such as https://id.example.com")
+            raise ValueError("must be an http or https URL without user name, query and fragment, such as https://id.example.com")
+        try:
+            parts.hostname.encode("idna")
+        except UnicodeError:
+            raise ValueError("must have a host name whose parts are not empty and have at most 63 characters") from None
         return value.rstrip("/")
 
     @field_validator("frontend_url")

@@ -71,7 +71,7 @@ async def undo(ports: Ports, caller: Caller, token: str, start_id: UUID | None =
         if account.closed_at is not None:
             await tx.accounts.reopen(account.id, now)
             tx.record(events.account_reopened(account.id))
-        tx.record(events.changes_undone(account.id, sorted({other.kind.value for other in undone})))
+        tx.record(events.changes_undone(account.id, sorted({str(other.kind) for other in undone})))
     return UndoneChanges(email, account.closed_at is not None, undone)
 
 
@@ -81,7 +81,7 @@ async def _restore_second_factor(
     """Give a locked account the second factor back that it had before `since`."""
     if account.mfa_enabled_at is None or account.mfa_enabled_at >= since:
         await mfa.end_added_factor(tx, caller, account, now)
-    elif any(notice.kind is EmailKind.BACKUP_CODES_REGENERATED for notice in undone):
+    elif any(notice.kind == EmailKind.BACKUP_CODES_REGENERATED for notice in undone):
         await tx.mfa.remove_codes(account.id)
     enabled_at = await tx.mfa.restore(account.id, since)
     if enabled_at is not None:

@@ -5,7 +5,6 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.email_queue_rules import EmailKind
 from core.accounts.notices.security_notices_rules import SecurityNotice
 from core.kernel.values import Email
 
@@ -18,7 +17,7 @@ def to_security_notice(row: Row) -> SecurityNotice:
         id=row[0],
         user_id=row[1],
         session_id=row[2],
-        kind=EmailKind(row[3]),
+        kind=row[3],
         address=Email(row[4]),
         created_at=row[5],
         undo_until=row[6],

@@ -75,7 +75,7 @@ async def notify_of_deletion(
     for address, undo_until in last.items():
         notice = SecurityNotice(new_id(), account.id, session_id, EmailKind.ACCOUNT_DELETED, address, now, undo_until)
         await tx.security_notices.add(notice)
-        await tx.email_queue.add(new_email(notice.kind, address, now, notice_id=notice.id))
+        await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, address, now, notice_id=notice.id))
     if account.email not in last:
         await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
     return max(last.values())

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.email_queue_rules import EmailKind
     from core.kernel.providers import Provider
     from core.kernel.values import Email
 
@@ -30,7 +29,7 @@ class SecurityNotice:
     id: UUID
     user_id: UUID
     session_id: UUID | None  # the session that made the change, or None
-    kind: EmailKind
+    kind: str  # an `EmailKind`, or one of a newer release
     address: Email
     created_at: datetime  # the time of the change
     undo_until: datetime

@@ -286,7 +286,7 @@ def _to_email_change_response(change: ExportedEmailChange) -> ExportedEmailChang
 
 def _to_security_notice_response(notice: SecurityNotice) -> ExportedSecurityNoticeResponse:
     return ExportedSecurityNoticeResponse(
-        kind=notice.kind.value, detail=notice.detail, address=notice.address, created_at=notice.created_at, undone_at=notice.undone_at
+        kind=str(notice.kind), detail=notice.detail, address=notice.address, created_at=notice.created_at, undone_at=notice.undone_at
     )
 
 

@@ -565,3 +565,13 @@ async def test_the_owner_of_an_organization_that_a_thief_joins_cannot_make_a_del
     clock.advance(UNDO_TIME)
     await privacy.erase_due(ports, new_id())
     assert await run_sql(pool, "select anonymized_at is not null from users where id = %s", user.id) == [(True,)]
+
+
+async def test_a_change_of_a_kind_that_a_newer_release_wrote_is_undone_too(
+    api: Api, ports: Ports, pool: Pool, token: str, sent: FakeMailTransport
+) -> None:
+    await change_password(api, token)
+    found = await undo_token(ports, sent, "Your password was changed")
+    await run_sql(pool, "update security_notices set kind = 'brand_new'")
+    assert "Brand new" in (await api.get(f"/auth/undo?token={found}")).text
+    assert (await undo(api, found)).status == 200

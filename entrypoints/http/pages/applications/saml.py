@@ -208,7 +208,7 @@ def _replacement(service: Service) -> Question:
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate for signatures, or replace all at once."""
-    return await _change_certificates(saml.create_certificate, ports_once, service_slug, "certificate-created")
+    return await _change_certificates(saml.create_certificate, service_slug, "certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next")
@@ -217,40 +217,41 @@ async def create_certificate(org_slug: str, service_slug: str) -> Response:
 @once(PAGE, "Open SAML", "The certificate is on the page.")
 async def create_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Create the certificate that will replace the active one."""
-    return await _change_certificates(saml.create_next_certificate, ports_once, service_slug, "next-certificate-created")
+    return await _change_certificates(saml.create_next_certificate, service_slug, "next-certificate-created")
 
 
 @routes.post(f"{PAGE}/certificate/next/delete")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}/certificate/next")
+@once(PAGE, "Open SAML", "The page shows the certificates.")
 async def delete_next_certificate(org_slug: str, service_slug: str) -> Response:
     """Delete the next certificate."""
-    return await _change_certificates(saml.delete_next_certificate, ports, service_slug, "next-certificate-deleted")
+    return await _change_certificates(saml.delete_next_certificate, service_slug, "next-certificate-deleted")
 
 
 @routes.post(f"{PAGE}/certificate/activate")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate/activate")
+@once(PAGE, "Open SAML", "The page shows the certificates.")
 async def activate_certificate(org_slug: str, service_slug: str) -> Response:
     """Sign with the next certificate from now on."""
-    return await _change_certificates(saml.activate_certificate, ports, service_slug, "certificate-activated")
+    return await _change_certificates(saml.activate_certificate, service_slug, "certificate-activated")
 
 
 @routes.post(f"{PAGE}/certificate/undo")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/certificate/undo")
+@once(PAGE, "Open SAML", "The page shows the certificates.")
 async def undo_activation(org_slug: str, service_slug: str) -> Response:
     """Sign with the previous certificate again."""
-    return await _change_certificates(saml.undo_activation, ports, service_slug, "activation-undone")
+    return await _change_certificates(saml.undo_activation, service_slug, "activation-undone")
 
 
-async def _change_certificates(
-    change: Callable[[Ports, Member, str], Awaitable[object]], open_ports: Callable[[], Ports], service_slug: str, notice: str
-) -> Response:
+async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
     await read_console_form()  # `ports_once` needs its key
     service = await services.find(ports(), acting_member(), service_slug)
     try:
-        await change(open_ports(), acting_member(), service_slug)
+        await change(ports_once(), acting_member(), service_slug)
     except Refusal as refusal:
         return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
     return redirect_with_notice(notice, f"{application_path(service)}/saml")
