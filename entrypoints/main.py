@@ -187,7 +187,7 @@ def _do_nothing() -> None:
 
 
 async def _prepare(supervisor: Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `prepare`. The supervisor extends its timeout meanwhile, because migrations can take long."""
+    """Return the result of `prepare`. The supervisor extends its timeout until then, because migrations can take long."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(beat_forever, supervisor)
         prepared = await outcome.acapture(prepare)  # an error is raised outside of the nursery, so that it is in no group

@@ -188,7 +188,7 @@ class Settings(BaseModel):
         try:
             parts.hostname.encode("idna")
         except UnicodeError:
-            raise ValueError("must have a host name whose parts are not empty and have at most 63 characters") from None
+            raise ValueError("must have a host name without empty parts and without parts of more than 63 characters") from None
         return value.rstrip("/")
 
     @field_validator("frontend_url")

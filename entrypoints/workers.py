@@ -177,7 +177,7 @@ class _Parent:
         processes = {pid: worker for worker, pid in self._running()}
         for pid, report in read_reports(os.read(self._reports_reader, REPORTS_AT_ONCE)):
             worker = processes.get(pid)
-            if worker is None:  # it has ended meanwhile
+            if worker is None:  # it has ended since
                 continue
             worker.heard_at = time.monotonic()
             if report is Report.READY and worker.is_ready:

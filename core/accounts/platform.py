@@ -132,7 +132,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
 
 
 async def _notify_owners(tx: Transaction, kind: EmailKind, caller: Person, account: Account, reason: str | None, now: datetime) -> None:
-    """Queue an email to all platform owners and to the user whose rights have changed."""
+    """Queue an email to all platform owners and to the user with the changed rights."""
     change = OwnerChange(account.email, caller.email, reason or "").to_token()
     for address in sorted({*await tx.accounts.platform_owner_addresses(), account.email}):
         await tx.email_queue.add(new_email(kind, address, now, token=change))

@@ -27,7 +27,7 @@ class FormAlreadySent(Invalid):
 
 
 def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
-    """Return ports for one use case, whose transaction also uses up the key of a form that was sent to `path`.
+    """Return ports for one use case. Its transaction also uses up the key of a form that was sent to `path`.
 
     The transaction raises FormAlreadySent if the key was used before. A use case that is refused rolls the
     key back, so the form can be sent again.

@@ -63,7 +63,7 @@ class TokenEnd:
     """The consequences of revoking a token. Times are UTC."""
 
     token: ScimToken
-    users: int  # the users whom its directory manages
+    users: int  # the users that its directory sees
     last_used_at: datetime | None  # of its last request that is still in the log
 
 

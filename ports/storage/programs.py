@@ -188,7 +188,7 @@ class Credentials(CredentialsRead, Protocol):
         ...
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
-        """Remove the credentials of a locked service account whose makers are no members with one of these roles, and return them."""
+        """Remove the credentials of a locked service account that members with one of these roles did not make, and return them."""
         ...
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:

@@ -40,7 +40,7 @@ BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The parties whose programs send the requests."""
+    """The parties that send the requests."""
 
     app: QuartTrio
     party: RelyingParty

@@ -16,7 +16,7 @@ from core.programs.credentials_rules import CredentialKind
 from entrypoints.http.edge.context import ports
 
 Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
-# The labels of the enumerations whose values are not words that a user knows.
+# The labels of enumerations with values that users do not know as words.
 LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
     {
         ServiceType: {

@@ -171,7 +171,7 @@ async def test_a_load_that_began_before_a_removal_does_not_bring_the_key_back(po
 
 
 class PausedStorage:
-    """A storage whose first block of reads ends only after `go_on`."""
+    """A storage. Its first block of reads ends only after `go_on`."""
 
     def __init__(self, storage: Any, has_read: trio.Event, go_on: trio.Event) -> None:
         self._storage, self._has_read, self._go_on = storage, has_read, go_on

@@ -29,7 +29,7 @@ routes = Blueprint("saml_logout", __name__)
 
 # The longest path with a message from a form. It must fit into the request header together with
 # cookies.
-MAX_PATH_LENGTH: Final = 12 * 1024
+MAX_PATH_LENGTH: Final = 14 * 1024
 
 
 async def _logout(org_slug: str, service_slug: str) -> Response:
