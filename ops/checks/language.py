@@ -22,9 +22,9 @@ from typing import Final
 
 BARS: Final[dict[str, float]] = {"core": 3, "ports": 3, "adapters": 3, "actors": 3, "entrypoints": 3, "docs": 3, "ops": 3, "tests": 8}
 
-# Directories that hold no text of this project. `assets/docs` is the vendored interface description, `migrations` is explained above.
+# Directories that hold no text of this project. `migrations` is explained above.
 SKIPPED_DIRECTORIES: Final = {".git", ".venv", "node_modules", "var", "site", "__pycache__"}
-SKIPPED_PARTS: Final = ("assets/docs", "adapters/postgres/migrations")
+SKIPPED_PARTS: Final = ("adapters/postgres/migrations",)
 
 # Verbs, pronouns and articles that turn "what" into a noun clause: "what it is told" where the noun would be clearer.
 _AFTER_WHAT: Final = (

@@ -151,7 +151,7 @@ async def test_assets_are_cached_forever(app: QuartTrio) -> None:
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("name", ["icon.svg", "", "..", "../main.py", "..%2f..%2faccess.py", "docs.html", "docs/docs.js", "x", "%00"])
+@pytest.mark.parametrize("name", ["icon.svg", "", "..", "../main.py", "..%2f..%2faccess.py", "docs.html", "docs.js", "x", "%00"])
 async def test_other_files_are_not_served(app: QuartTrio, name: str) -> None:
     assert (await ask(app, "GET", f"/assets/{name}")).status == 404
 

@@ -1,4 +1,4 @@
-"""The rendering of HTML pages, and the assets of the API page. Nothing is loaded from other hosts.
+"""The rendering of HTML pages, and their static files. Nothing is loaded from other hosts.
 
 A page is complete: one response contains markup, style and icon, and its content security policy
 allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from importlib.metadata import distribution
 from pathlib import Path
 from secrets import token_urlsafe
 from types import MappingProxyType
@@ -52,24 +53,24 @@ class Asset:
         return self.path.read_bytes()
 
 
-_FILES = {
-    "icon.svg": "image/svg+xml",
-    "console.css": "text/css; charset=utf-8",
-    "console.js": "text/javascript; charset=utf-8",
-    "docs/docs.js": "text/javascript; charset=utf-8",
-    "docs/docs.css": "text/css; charset=utf-8",
-    "docs/swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-    "docs/swagger-ui.css": "text/css; charset=utf-8",
-}
+_CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_SWAGGER_UI = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))  # its code for Flask is not used
+_FILES = (
+    *(_HERE / "assets" / name for name in ("icon.svg", "console.css", "console.js", "docs.css", "docs.js")),
+    *(_SWAGGER_UI / name for name in ("swagger-ui.css", "swagger-ui-bundle.js")),
+)
 
 
 def _load_assets() -> tuple[dict[str, Asset], dict[str, str]]:
     assets, names = {}, {}
-    for file, content_type in _FILES.items():
-        path = _HERE / "assets" / file
+    for path in _FILES:
         fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         name = f"{path.stem}.{fingerprint}{path.suffix}"
-        headers = {"Content-Type": content_type, "Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{fingerprint}"'}
+        headers = {
+            "Content-Type": _CONTENT_TYPES[path.suffix],
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "ETag": f'"{fingerprint}"',
+        }
         assets[name] = Asset(path, MappingProxyType(headers))
         names[path.name] = name
     return assets, names
@@ -118,7 +119,8 @@ def _environment() -> Environment:
 
 _FIXED = "frame-ancestors 'none'; base-uri 'none'"
 
-# Swagger UI needs scripts and styles from files, and connections to this service.
+# Swagger UI needs scripts and styles from files, and connections to this service. It needs inline styles only for tables in
+# descriptions that align their columns. They appear without alignment.
 DOCS_CSP = (
     f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
 )
