@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from core.kernel.common_passwords import fold_lines, shipped_common_passwords
 from core.kernel.errors import Refusal
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
@@ -24,6 +23,7 @@ from core.kernel.uris import to_ascii
 from core.kernel.values import Email, is_printable, new_id
 from core.tenancy.organizations_rules import Tier
 from entrypoints.bind import check_bind, has_own_address, parse_server
+from entrypoints.common_passwords import default_common_passwords
 
 # Sign-in pages of well-known providers. A provider that is configured with one is shown by this name.
 PROVIDER_HOSTS = {"github.com": "GitHub", "accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}
@@ -446,7 +446,9 @@ def _is_endpoint(url: str) -> bool:
 
 
 def _common_passwords(path: Path | None) -> frozenset[str]:
-    return shipped_common_passwords() if path is None else fold_lines(path.read_text(encoding="utf-8"))
+    if path is None:
+        return default_common_passwords()
+    return frozenset(line.casefold() for line in path.read_text(encoding="utf-8").splitlines())
 
 
 def load() -> Settings:

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final, Literal
 from urllib.parse import quote
 
-from core.kernel.common_passwords import shipped_common_passwords
 from core.kernel.providers import Provider
 
 # The names of the providers on pages, unless a setting or an address gives them another one.
@@ -64,7 +63,7 @@ class Policy:
     webhooks_per_organization: int = 50  # security W-6
     key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
-    common_passwords: frozenset[str] = field(default_factory=shipped_common_passwords, repr=False)  # case-folded
+    common_passwords: frozenset[str] = field(default=frozenset(), repr=False)  # case-folded
     provider_names: Mapping[Provider, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

@@ -19,6 +19,7 @@ from adapters.http.providers import ProviderSettings
 from core.kernel.policy import Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
 from entrypoints import wiring
+from entrypoints.common_passwords import default_common_passwords
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import encryption_keys, mail_transport, wire
 
@@ -135,7 +136,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "log_level": "info",
         "metrics_token": None,
     }
-    assert settings.policy == Policy()
+    assert settings.policy == Policy(common_passwords=default_common_passwords())
     assert settings.rate_limit_factor == 1.0
     assert settings.keep_alive_seconds == 5
 

@@ -62,6 +62,7 @@ from core.kernel.values import Email, digest, new_id, new_secret
 from core.tenancy.invitations_rules import Invitation, InvitationStatus
 from core.tenancy.mail_server_rules import MailServer
 from core.tenancy.organizations_rules import Tier
+from entrypoints.common_passwords import default_common_passwords
 from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports
 from ports.crypto import Tokens
@@ -172,7 +173,8 @@ async def make_ports(
 
     The clock, mail, metrics, DNS and geolocation are fakes. `replaced` names other ports.
     """
-    policy, sender = policy or Policy(), GuardedSender(Guard(), _authorities())
+    policy = policy or Policy(common_passwords=default_common_passwords())
+    sender = GuardedSender(Guard(), _authorities())
     ports = Ports(
         storage=Postgres(pool, make_vault(), clock),
         passwords=cheap_passwords(),
