@@ -118,7 +118,7 @@ class MemberDetails:
 class MemberOrder(StrEnum):
     """An order of the members of an organization."""
 
-    JOINED = "joined"  # those who joined first come first
+    JOINED = "joined"  # members who joined first come first
     EMAIL = "email"
 
 

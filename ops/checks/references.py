@@ -1,4 +1,4 @@
-"""Check that every reference resolves inside the repository: `python -m ops.checks.references [PATH ...]`.
+"""Check that every reference resolves inside the repository: `python -m ops.checks.references`.
 
 These forms are checked in code, tests, documentation and operations files:
 
@@ -11,18 +11,18 @@ Some forms are refused because they point outside the repository or cannot be ch
 not checked: a migration that was applied never changes.
 """
 
-import argparse
+import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ops.checks.language import files_in
-
 KINDS: Final = {".py", ".md", ".html", ".txt", ".toml", ".yml", ".yaml", ".service", ".sh", ".css", ".lua", ".js", ".mjs", ".sql", ""}
+# Directories with no text of this project, and the migrations.
+SKIPPED: Final = {"node_modules", "var", "site", "__pycache__", "migrations"}
 SPECIFICATION: Final = PurePosixPath("docs/specification")
 # These two files contain the refused forms.
 EXEMPT: Final = {"ops/checks/references.py", "tests/ops/test_references_check.py"}
@@ -142,21 +142,20 @@ def _broken_links(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]
             yield Fault(path, line, link, "has no such anchor")
 
 
-def main(arguments: Sequence[str] | None = None, targets: Path | None = None) -> int:
-    """Print each fault. Return 1 if there is one. `targets` is the repository that must contain the targets, if it is another one."""
-    parser = argparse.ArgumentParser(prog="python -m ops.checks.references", description="Check that every reference resolves.")
-    parser.add_argument("paths", nargs="*", type=Path, help="files or directories to restrict the check to")
-    options = parser.parse_args(arguments)
-    root = next((place for place in (Path.cwd(), *Path.cwd().parents) if (place / "pyproject.toml").exists()), Path.cwd())
+def texts_in(root: Path) -> Iterator[tuple[PurePosixPath, str]]:
+    """Yield the paths of the project's text files, relative to `root`, with their contents."""
+    for directory, directories, names in os.walk(root):
+        directories[:] = sorted(name for name in directories if name not in SKIPPED and (name[0] != "." or name in {".ci", ".github"}))
+        for file in (Path(directory, name) for name in sorted(names)):
+            if file.suffix in KINDS:
+                yield PurePosixPath(file.relative_to(root).as_posix()), file.read_text("utf-8")
+
+
+def main(root: Path) -> int:
+    """Print each fault. Return 1 if there is one."""
     count = 0
-    for path in dict.fromkeys(files_in(root, [path.resolve() for path in options.paths] or [root])):
-        if path.suffix not in KINDS or str(path) in EXEMPT:
-            continue
-        try:
-            text = (root / path).read_text("utf-8")
-        except UnicodeDecodeError:
-            continue
-        for fault in faults_in(targets or root, path, text):
+    for path, text in texts_in(root):
+        for fault in faults_in(root, path, text) if str(path) not in EXEMPT else ():
             print(fault)
             count += 1
     print(f"{count} references that do not resolve" if count else "every reference resolves")
@@ -164,4 +163,4 @@ def main(arguments: Sequence[str] | None = None, targets: Path | None = None) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path.cwd()))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_STATE_LENGTH: Final = 4096
-MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded once more
+MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded again
 CODE_TTL: Final = timedelta(seconds=60)
 
 

@@ -270,7 +270,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
 def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:
     """Return the request of the API that a form stands for. The model of the API checks it, as it checks a request.
 
-    A text is stripped, and an empty one counts as missing. `parsers` read the fields that are no
+    A text is stripped, and an empty one counts as missing. `parsers` read the fields that are not
     texts: a field without an input in the form, such as a checkbox that is not checked, is "".
 
     Raises: FieldInvalid with the first field that is not valid; what a parser raises.

@@ -66,7 +66,7 @@ CLOSURES: dict[str, tuple[str, bool]] = {
 
 @pytest.mark.slow
 async def test_a_directory_the_platform_and_the_user_each_open_only_what_they_closed(storage: Postgres) -> None:
-    """Each sequence of four actions, against a set of those who have closed the account."""
+    """Each sequence of four actions, against the set of users who have closed the account."""
     users = iter([account(f"user-{number}@example.com") for number in range(len(CLOSURES) ** 4)])
     for actions in product(CLOSURES, repeat=4):
         user, closed_by = next(users), set[str]()

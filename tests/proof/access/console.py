@@ -68,5 +68,5 @@ def _cell(access: Access, browser: str, cell: str) -> str:
         return "403"
     if cell.startswith("2"):
         return DONE
-    # To users who are no members, the page of an organization does not exist (decision 264).
+    # To users who are not members, the page of an organization does not exist (decision 264).
     return "404" if cell == "403" and access.name == "member_page" and browser in NO_MEMBERS else cell

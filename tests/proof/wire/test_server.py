@@ -472,7 +472,7 @@ SMUGGLING = {
     "a tab in the name": (b"Content-Length\t: 0\r\n\r\n", 400),
     "a bare CR": (b"X: a\rContent-Length: 44\r\n\r\n", 400),
     "a NUL": (b"X: a\0b\r\n\r\n", 400),
-    "a chunk size that is none": (b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n", 400),
+    "an invalid chunk size": (b"Transfer-Encoding: chunked\r\n\r\n0x0\r\n\r\n", 400),
     "a chunk longer than it says": (b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", 400),
     "a chunk without an end": (b"Transfer-Encoding: chunked\r\n\r\n1\r\naXX0\r\n\r\n", 400),
 }

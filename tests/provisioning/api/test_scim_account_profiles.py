@@ -61,7 +61,7 @@ async def test_responses_have_the_profile_of_a_confirmed_member_for_what_was_not
     assert (user["locale"], user["timezone"]) == (FULL_PROFILE.locale, FULL_PROFILE.zoneinfo)
     assert user["photos"] == [{"value": FULL_PROFILE.picture, "type": "photo", "primary": True}]
     assert user["meta"]["lastModified"] == (await directory.get("/Users"))["Resources"][-2]["meta"]["lastModified"]
-    assert (await directory.put(confirmed, **user)).json == user, "a directory can send back what it was shown"
+    assert (await directory.put(confirmed, **user)).json == user, "a directory can send back the response"
     assert await run_sql(acme.pool, "select locale from users where id = %s", UUID(confirmed)) == [(FULL_PROFILE.locale,)]
     hidden = await directory.get(f"/Users/{unconfirmed}")
     assert (hidden["displayName"], hidden["locale"], hidden["timezone"], hidden["photos"]) == ("eve", None, None, [])

@@ -168,7 +168,7 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
 class CreatedSecretResponse(ResponseModel):
     """An API key or a SCIM token that a service account created. Its secret is not returned."""
 
-    kind: Literal[NoticedSecret.API_KEY, NoticedSecret.SCIM_TOKEN] = Field(description="What it is.")
+    kind: Literal[NoticedSecret.API_KEY, NoticedSecret.SCIM_TOKEN] = Field(description="The kind of the secret.")
     id: UUID = Field(description="The id of the API key or the SCIM token.")
     name: str = Field(description="Its name.", examples=["Okta"])
     prefix: str = Field(description="The first characters of the secret, to recognize it.", examples=["scim_live_k2v7qa"])

@@ -1,4 +1,4 @@
-"""The wizard that creates an application: what it is, its name and address, and then the values to copy."""
+"""The wizard that creates an application: its kind, its name and address, and then the values to copy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

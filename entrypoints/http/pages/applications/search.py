@@ -37,7 +37,7 @@ class SearchQuery(ListQuery):
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
     """Search the pages, applications, members and users of an organization.
 
-    Members are shown to those who can open their pages.
+    Members are shown to users who can open their pages.
     """
     text = query_args.search.strip()
     values: dict[str, Any] = {"pages": [], "applications": [], "members": [], "users": []}

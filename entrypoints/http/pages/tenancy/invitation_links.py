@@ -134,7 +134,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
 
 
 def _ended_page(refusal: Invalid) -> Response:
-    """Return the page of an invitation that cannot be answered any more, with the next step."""
+    """Return the page of an invitation that can no longer be answered, with the next step."""
     if not wants_page():
         raise refusal
     return refused_page(refusal, "tenancy/invitation_ended.html", sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS))

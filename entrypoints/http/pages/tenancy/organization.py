@@ -50,7 +50,7 @@ TRANSFER_FIELDS: Final[Mapping[type[Refusal], str]] = {
     NewOwnerNotMember: "new_owner_user_id",
     NewOwnerNotActive: "new_owner_user_id",
 }
-ADMINS_SHOWN: Final = 100  # to whom the ownership can be transferred
+ADMINS_SHOWN: Final = 100  # the candidates for a transfer of ownership
 
 
 @routes.get(NEW)

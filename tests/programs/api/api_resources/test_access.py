@@ -62,7 +62,7 @@ async def test_the_policy_is_replaced(orders: Orders, acme: Tenant) -> None:
         answer = await orders.call("PUT", "access", {"policy": "assigned"})
         assert (answer.status, answer.json) == (200, {"policy": "assigned"})
     assert await orders.listed("access") == {"policy": "assigned"}
-    assert (await orders.call("PUT", "access", {"policy": "everybody"})).status == 400
+    assert (await orders.call("PUT", "access", {"policy": "public"})).status == 400
     details = orders.details(changes={"policy": {"old": "anyone", "new": "assigned"}})
     assert await acme.recorded() == [("api_resource.access.updated", "api_resource", str(orders.id), acme.people["admin"].id, details)]
     await acme.actions()
