@@ -87,7 +87,7 @@ def test_no_owner_is_generated_if_the_caller_has_set_one(run: Run, setting: str)
 
 
 def test_argon2_built_for_this_processor_comes_first_unless_the_wheel_is_requested(run: Run, project: Path) -> None:
-    built = project / ".venv/argon2/12-34"
+    built = project / ".venv/argon2/built"
     built.mkdir(parents=True)
     assert f"PYTHONPATH={built}" in run("gatehouse", PYTHONPATH="/elsewhere").stdout
     assert "PYTHONPATH" not in run("gatehouse", PYTHONPATH=str(built), GATEHOUSE_ARGON2="wheel").stdout
