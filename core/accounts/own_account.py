@@ -10,7 +10,7 @@ from core.kernel.principals import AccountGone, Person
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from ports.storage import Transaction
 
 

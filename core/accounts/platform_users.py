@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events, mfa
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.platform import lock_target_account
-from core.accounts.platform_rules import AccountNotFound
-from core.accounts.platform_users_rules import (
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.platform import AccountNotFound
+from core.accounts.model.platform_users import (
     ALERT_PERIOD,
     MAX_ALERTS,
     METRICS_PERIOD,
@@ -20,6 +19,7 @@ from core.accounts.platform_users_rules import (
     MfaMetrics,
     UserMfaStatus,
 )
+from core.accounts.platform import lock_target_account
 from core.kernel import event_catalog
 from core.kernel.errors import refuse
 from core.kernel.principals import NotAPlatformOwner
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from core.kernel.event_catalog import Event
     from core.kernel.principals import PlatformCaller
     from ports import Ports

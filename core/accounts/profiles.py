@@ -12,8 +12,8 @@ from core.kernel.principals import AccountGone
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.profile_rules import OwnProfile, Profile, ProfileChanges
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
     from core.kernel.principals import Person
     from ports import Ports
     from ports.storage import Transaction

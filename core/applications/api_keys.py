@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.api_keys_rules import (
+from core.applications.model.api_keys import (
     LAST_USED_PRECISION,
     MAX_KEY_LENGTH,
     ApiKey,
@@ -17,7 +17,7 @@ from core.applications.api_keys_rules import (
     generate_key,
     parse_permissions,
 )
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.services import ServiceNotFound
 from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, Permission, ServiceKey
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import Service
+    from core.applications.model.services import Service
     from core.kernel.principals import OrganizationCaller
     from core.kernel.values import PageResult
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import events
-from core.applications.cancellations_rules import (
+from core.applications.model.cancellations import (
     GIVE_UP_AFTER,
     IMMEDIATE_LIMIT,
     IMMEDIATE_TIMEOUT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.analytics_rules import fill_days
-from core.applications.overview_rules import Overview, compute_days, select_tasks
+from core.applications.model.analytics import fill_days
+from core.applications.model.overview import Overview, compute_days, select_tasks
 
 if TYPE_CHECKING:
     from core.kernel.principals import OrganizationCaller

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import events
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication import oauth_credentials
-from core.authentication.identities_rules import (
+from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
     LastSignInMethod,
@@ -27,8 +27,8 @@ from core.authentication.identities_rules import (
     ProviderToken,
     RenewalInProgress,
 )
-from core.authentication.login_rules import PreAuthInvalid
-from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
+from core.authentication.model.login import PreAuthInvalid
+from core.authentication.model.oauth_credentials import ProviderUnknown, parse_provider
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.end_users_rules import LinkedIdentity
+    from core.applications.model.end_users import LinkedIdentity
     from core.kernel.principals import Person
     from core.kernel.providers import Provider
     from ports import Ports

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
-from core.authentication.sessions_rules import (
+from core.authentication.model.openid import SESSION_EXPIRY, IdToken, Scope
+from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
     UNNAMED_PRESENTER,
@@ -42,18 +42,18 @@ from core.kernel.principals import (
     RoleInsufficient,
 )
 from core.kernel.values import PageResult, digest, new_id, new_secret
-from core.tenancy import organizations_rules
+from core.tenancy.model import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.profile_rules import OwnProfile
-    from core.authentication.openid_rules import Authentication, ResourceGrant
-    from core.authentication.tokens.dpop_rules import ProofUse
+    from core.accounts.model.profiles import OwnProfile
+    from core.authentication.model.dpop import ProofUse
+    from core.authentication.model.openid import Authentication, ResourceGrant
     from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
-    from core.tenancy.organizations_rules import Membership
+    from core.tenancy.model.organizations import Membership
     from ports import Ports
 
 
@@ -366,7 +366,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         role = None if membership is None else membership.role
-        principals.require_capability(organizations_rules.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
+        principals.require_capability(organizations.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "principals.require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from core.accounts.email_queue_rules import EmailKind
-from core.billing.provider_events_rules import APPLIED, BillingEvent, Effect, EventInvalid
-from core.billing.provider_facts import SOON, next_check
-from core.billing.provider_objects import (
+from core.accounts.model.email_queue import EmailKind
+from core.billing.model.provider_events import APPLIED, BillingEvent, Effect, EventInvalid
+from core.billing.model.provider_facts import SOON, next_check
+from core.billing.model.provider_objects import (
     UnreadableObject,
     invoice_page_url,
     invoice_period_end,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.billing.provider_facts import LockedSubscription
+    from core.billing.model.provider_facts import LockedSubscription
     from ports import Ports
     from ports.storage import Transaction
 

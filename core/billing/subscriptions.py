@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import api_keys, cancellations, services
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.cancellations_rules import Cancellation
-from core.applications.plans_rules import PlanNotFound
-from core.applications.service_users_rules import ServiceUserNotFound
+from core.applications.model.access import EnrollmentOrigin
+from core.applications.model.cancellations import Cancellation
+from core.applications.model.plans import PlanNotFound
+from core.applications.model.service_users import ServiceUserNotFound
 from core.billing import events
-from core.billing.subscriptions_rules import (
+from core.billing.model.subscriptions import (
     EXPIRY_BATCH,
     LEASE,
     LEASE_NAME,

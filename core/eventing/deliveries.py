@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.eventing.deliveries_rules import (
+from core.eventing.model.deliveries import (
     LEASE_MARGIN,
     WAKE_LIMIT,
     ClaimedDelivery,

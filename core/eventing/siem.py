@@ -11,9 +11,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.eventing import audit_rules, events
-from core.eventing.audit_rules import AuditEntry
-from core.eventing.siem_rules import (
+from core.eventing import events
+from core.eventing.model import audit
+from core.eventing.model.audit import AuditEntry
+from core.eventing.model.siem import (
     LEASE,
     MAX_BYTES,
     POST_TIMEOUT,
@@ -105,7 +106,7 @@ def _test_entry(caller: OrganizationCaller, now: datetime) -> AuditEntry:
     return AuditEntry(
         id=new_id(),
         org_id=caller.acts_in.id,
-        actor=audit_rules.actor_of(caller),
+        actor=audit.actor_of(caller),
         impersonator=None,
         action="siem.test",
         target_type="organization",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from core.kernel.principals import ProgramClaims, Requirement
-    from core.programs.service_accounts_rules import ServiceAccountContext
+    from core.programs.model.service_accounts import ServiceAccountContext
     from ports import Ports
     from ports.storage import Reading
 

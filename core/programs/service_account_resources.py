@@ -8,15 +8,15 @@ from core.kernel import principals
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability, RoleInsufficient
 from core.programs import events, service_accounts
-from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.service_accounts_rules import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
+from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
+from core.programs.model.service_accounts import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
     from core.kernel.principals import Member
-    from core.programs.service_accounts_rules import ServiceAccount
+    from core.programs.model.service_accounts import ServiceAccount
     from ports import Ports
     from ports.storage import Transaction
 

@@ -16,7 +16,7 @@ from core.kernel.errors import refuse
 from core.kernel.principals import Capability, Member, Role
 from core.kernel.values import KEEP, Keep, new_id
 from core.programs import credentials, events
-from core.programs.service_accounts_rules import (
+from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     ListedServiceAccount,
     NoServiceAccountChanges,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from core.kernel.api_scopes import ApiScope
     from core.kernel.principals import Person
     from core.kernel.values import Page, PageResult
-    from core.programs.credentials_rules import Credential, NewCredential
+    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
     from ports.storage import Transaction
 

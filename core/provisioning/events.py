@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Role
-    from core.provisioning.tokens_rules import ScimToken
+    from core.provisioning.model.tokens import ScimToken
 
 
 def user_provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:

@@ -9,7 +9,7 @@ from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, OrganizationStatus, ScimClient
 from core.kernel.values import digest, new_id
 from core.provisioning import events
-from core.provisioning.tokens_rules import (
+from core.provisioning.model.tokens import (
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import OrganizationCaller
-    from core.provisioning.tokens_rules import ScimTokenRecord
-    from core.tenancy.organizations_rules import Organization
+    from core.provisioning.model.tokens import ScimTokenRecord
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

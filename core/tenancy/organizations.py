@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import own_account
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel import principals
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.principals import (
@@ -25,7 +25,7 @@ from core.kernel.principals import (
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
-from core.tenancy.organizations_rules import (
+from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
     IMMEDIATE_PURGE_LIMIT,
     INITIAL_TIER,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from core.kernel.principals import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction

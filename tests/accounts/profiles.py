@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from typing import Final
 from uuid import UUID
 
-from core.accounts.profile_rules import Profile
+from core.accounts.model.profiles import Profile
 from core.kernel.principals import SYSTEM
 from ports import Ports
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.crypto import JwtTokens, tokens
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.model.signing_keys import SigningKey, UnknownKey
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.principals import PreAuthClaims
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, KEY, NOW, PAYLOAD, STRANGER, TOKENS, forged

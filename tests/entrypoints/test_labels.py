@@ -11,8 +11,8 @@ from jinja2 import nodes
 import core
 from adapters.email.message import SECRET_TEXTS, SUBJECTS
 from adapters.postgres.engine.pool import Pool
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret
-from core.applications.overview_rules import PendingTask
+from core.accounts.model.email_queue import EmailKind, NoticedSecret
+from core.applications.model.overview import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES

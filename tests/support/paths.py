@@ -8,7 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import Permission, PreAuthClaims
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports

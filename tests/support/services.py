@@ -6,9 +6,9 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import EnrollmentOrigin
-from core.authentication.sessions_rules import Session
+from core.accounts.model.accounts import Account
+from core.applications.model.access import EnrollmentOrigin
+from core.authentication.model.sessions import Session
 from core.kernel import uris
 from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
 from core.kernel.values import digest, new_id, new_secret

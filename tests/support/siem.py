@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
-from core.eventing.siem_rules import SiemAttempt, SiemProvider, SiemSink
+from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemSink
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id

@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.eventing.webhooks_rules import Webhook, new_signing_secret
+from core.eventing.model.webhooks import Webhook, new_signing_secret
 from core.kernel import event_catalog
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.principals import SYSTEM

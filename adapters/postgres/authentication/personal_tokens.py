@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.tokens.personal_tokens_rules import MemberPersonalToken, PersonalToken, PersonalTokenRecord
+from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import Caller, MembershipState, OrganizationStatus, PersonalTokenContext, Role, SessionContext
 from core.kernel.values import Email, Page, PageResult

@@ -12,7 +12,7 @@ from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.api_scopes import ApiScope
 from core.kernel.principals import OrganizationStatus, ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
-from core.programs.credentials_rules import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
+from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = (

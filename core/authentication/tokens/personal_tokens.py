@@ -11,12 +11,12 @@ import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.applications.api_keys_rules import LAST_USED_PRECISION
+from core.applications.model.api_keys import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.tokens.personal_tokens_rules import (
+from core.authentication.model.personal_tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
     NewPersonalToken,
@@ -46,15 +46,16 @@ from core.kernel.principals import (
     RoleInsufficient,
 )
 from core.kernel.values import digest, new_id
-from core.tenancy import organizations, organizations_rules
+from core.tenancy import organizations
+from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.profile_rules import OwnProfile
+    from core.accounts.model.profiles import OwnProfile
     from core.kernel.principals import Member, OrganizationCaller, Requirement, Role
     from core.kernel.values import Page, PageResult
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -136,7 +137,7 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-    principals.require_capability(organizations_rules.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    principals.require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, membership.role

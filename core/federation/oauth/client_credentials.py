@@ -10,22 +10,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.openid_rules import split_scope
+from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
-from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
-from core.federation.oauth.clients_rules import OAuthClient
-from core.federation.oauth.openid_requests import ResourceMissing, ResourceUnknown
+from core.federation.oauth.model.client_credentials import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
+from core.federation.oauth.model.clients import OAuthClient
+from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import principals, uris
 from core.kernel.api_scopes import ApiScope, in_order
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
 from core.kernel.principals import OrganizationStatus, ProgramClaims
 from core.kernel.values import new_id
-from core.programs.credentials_rules import ProgramClient, ProgramKind
+from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
+    from core.authentication.model.dpop import KeyBinding, ProofUse
     from ports import Ports
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.authentication.openid_rules import Scope
+from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
 from core.kernel import principals
 from core.kernel.api_scopes import ScopeInsufficient
@@ -15,7 +15,7 @@ from core.kernel.principals import Claims, OrganizationStatus
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.tokens.dpop_rules import PresentedToken
+    from core.authentication.model.dpop import PresentedToken
     from ports import Ports
 
 

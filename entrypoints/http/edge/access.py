@@ -17,12 +17,13 @@ import trio
 from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
-from core.applications import api_keys, api_keys_rules
+from core.applications import api_keys
+from core.applications.model import api_keys as api_keys_model
 from core.authentication import browser, callers, impersonation
-from core.authentication.reauthentication.kept_forms_rules import KeptFormEnded
+from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
+from core.authentication.model.kept_forms import KeptFormEnded
 from core.authentication.tokens import signing_keys
-from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
-from core.billing import provider_events_rules
+from core.billing.model import provider_events
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel import principals as rules
@@ -404,7 +405,7 @@ async def _as_platform_owner(access: Access) -> None:
 async def _as_service_key(access: Access) -> None:
     assert access.permission is not None, "the access of an API key has a permission"
     # API keys are accepted only in this header (decision 120).
-    key = request.headers.get("X-Api-Key") or refuse(api_keys_rules.ApiKeyInvalid)
+    key = request.headers.get("X-Api-Key") or refuse(api_keys_model.ApiKeyInvalid)
     program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
     request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
     g.caller = program
@@ -423,7 +424,7 @@ async def _as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
     raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # bytes, because as_text is False
-    provider_events_rules.verify(app_context().billing_secrets, header, raw, ports().clock.now())
+    provider_events.verify(app_context().billing_secrets, header, raw, ports().clock.now())
     request_record().caller = "billing"
     g.caller = anonymous()
 

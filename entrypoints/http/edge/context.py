@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from quart import Quart, Request, Response, current_app, g, request
 
-from core.accounts.devices_rules import PresentedDevice
-from core.accounts.profile_rules import OwnProfile
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.profiles import OwnProfile
 from core.kernel.errors import refuse
 from core.kernel.principals import (
     Anonymous,

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.support.builders import Answer, add_account, run_sql

@@ -10,7 +10,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mailbox
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset

@@ -8,8 +8,8 @@ from uuid import uuid4
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.mfa_rules import MfaEvent
+from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import MfaEvent
 from core.kernel.principals import SYSTEM
 from core.kernel.values import rfc3339
 from ports import Ports

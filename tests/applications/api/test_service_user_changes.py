@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import digest, rfc3339
 from tests.accounts.email_changes import EmailChanger, open_proof, undo

@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.accounts import events
-from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.events import identity_unlinked
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
+from core.applications.model.api_keys import ApiKey, ApiKeyRecord
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, ServiceContext, ServiceKey
 from core.kernel.values import PageResult, digest

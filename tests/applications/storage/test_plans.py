@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.plans_rules import Plan
+from core.applications.model.plans import Plan
 from core.kernel.principals import SYSTEM
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, HOUR, NOW, within

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.model.accounts import Account, AccountOrigin
 from core.kernel.principals import Permission
 from ports import Ports
 from tests.fakes.outside import FakeClock

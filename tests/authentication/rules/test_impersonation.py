@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from core.authentication import events
-from core.authentication.sessions_rules import Session
+from core.authentication.model.sessions import Session
 from core.kernel.principals import OrganizationStatus, ServiceContext
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)

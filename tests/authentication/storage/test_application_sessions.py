@@ -7,10 +7,10 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.profile_rules import OwnProfile
-from core.authentication.openid_rules import Authentication
-from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
-from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.openid import Authentication
+from core.authentication.model.sessions import RefreshTokenState, RotatedSession
+from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
 from core.kernel.principals import SYSTEM, OrganizationStatus, Role, SessionContext
 from core.kernel.values import digest
 from ports import Ports

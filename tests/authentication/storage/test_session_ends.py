@@ -7,7 +7,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.sessions_rules import LiveSessions
+from core.authentication.model.sessions import LiveSessions
 from core.kernel.principals import SYSTEM
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql

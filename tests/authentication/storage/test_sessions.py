@@ -7,9 +7,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_changes_rules import new_email_change
-from core.accounts.profile_rules import NO_PROFILE, OwnProfile
-from core.authentication.sessions_rules import Grant
+from core.accounts.model.email_changes import new_email_change
+from core.accounts.model.profiles import NO_PROFILE, OwnProfile
+from core.authentication.model.sessions import Grant
 from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import Role
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_platform_owner, impersonate, run_sql, sign_in

@@ -15,7 +15,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import events
-from core.eventing.siem_rules import SiemResult
+from core.eventing.model.siem import SiemResult
 from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -10,7 +10,7 @@ import trio
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
-from core.eventing.siem_rules import SiemAttempt, SiemResult
+from core.eventing.model.siem import SiemAttempt, SiemResult
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM
 from ports import Ports

@@ -6,7 +6,7 @@ from typing import Any, Final
 import jwt
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import Role
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, give_consent, openid_tokens

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from core.accounts import events
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql

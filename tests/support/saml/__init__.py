@@ -19,8 +19,8 @@ from lxml import etree
 
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml import messages as saml_messages
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
+from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlConfiguration
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports

@@ -10,8 +10,8 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import analytics
-from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
-from core.billing.subscriptions_rules import SubscriptionStatus
+from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
+from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.principals import Capability, Permission
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member, service_key

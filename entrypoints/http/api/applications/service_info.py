@@ -3,7 +3,7 @@
 from quart import Blueprint
 
 from core.applications import service_info
-from core.applications.services_rules import ServiceSettings
+from core.applications.model.services import ServiceSettings
 from core.kernel.principals import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key

@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import siem
-from core.eventing.siem_rules import SiemProvider, SiemResult, SiemStatus
+from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member

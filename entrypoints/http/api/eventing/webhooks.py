@@ -7,9 +7,9 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.eventing import webhooks
-from core.eventing.deliveries_rules import Delivery
+from core.eventing.model.deliveries import Delivery
+from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
-from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP

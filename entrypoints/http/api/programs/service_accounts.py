@@ -8,8 +8,8 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts.email_queue_rules import NoticedSecret
-from core.accounts.notices.ended_secrets_rules import CreatedSecret
+from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.ended_secrets import CreatedSecret
 from core.kernel.principals import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts

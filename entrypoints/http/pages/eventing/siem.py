@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.eventing import siem
-from core.eventing.siem_rules import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
+from core.eventing.model.siem import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.principals import Capability

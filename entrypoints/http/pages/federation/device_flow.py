@@ -9,10 +9,10 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.access_rules import NoAccessToService
+from core.applications.model.access import NoAccessToService
 from core.authentication import browser
 from core.federation.oauth import device_flow
-from core.federation.oauth.device_flow_rules import (
+from core.federation.oauth.model.device_flow import (
     MAX_TYPED_LENGTH,
     VERIFY_PATH,
     DeviceDecision,

@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.authentication import owner_recovery
 from core.authentication.owner_recovery import FIRST_LIFETIME, LIFETIME, NoSuchPlatformOwner
 from core.kernel.page_paths import HOME_PATH

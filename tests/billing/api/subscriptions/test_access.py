@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.applications.api_keys_rules import ApiKeyInvalid
+from core.applications.model.api_keys import ApiKeyInvalid
 from core.billing import subscriptions
 from core.kernel.errors import OrganizationNotActive
 from core.kernel.principals import OrganizationStatus, Permission

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text

@@ -6,7 +6,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import (
+from core.federation.saml.model.configuration import (
     MAX_ATTRIBUTE_NAME_LENGTH,
     MAX_CERTIFICATE_LENGTH,
     MAX_ENTITY_ID_LENGTH,

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider
 from ports import Ports

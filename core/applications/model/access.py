@@ -1,0 +1,108 @@
+"""Access to services: policies, how users come to a service, and refusals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.kernel import uris
+from core.kernel.errors import Forbidden, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.deferred import Deferred
+    from core.kernel.principals import ServiceContext
+    from core.kernel.values import Email
+
+
+class NoAccessToService(Forbidden):
+    """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
+
+
+class SecondFactorRequired(NoAccessToService):
+    """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
+
+
+class LaunchUrlInvalid(Invalid):
+    """The launch URL must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
+
+
+class AssigneeNotFound(NotFound):
+    """This user is neither an end user nor a confirmed member of the organization. Invite them, and assign them when they have joined."""
+
+
+class NotAssigned(NotFound):
+    """This user is not assigned to the service."""
+
+
+class AccessPolicy(StrEnum):
+    """The users that a service admits, unless the organization's directory blocks them."""
+
+    ANYONE = "anyone"  # every account; signing in enrolls it
+    MEMBERS = "members"  # members of the organization
+    ASSIGNED = "assigned"  # assigned users, and those with a live subscription
+
+
+class EnrollmentOrigin(StrEnum):
+    """How a user came to a service, from the weakest to the strongest. A stronger origin replaces a weaker one."""
+
+    SELF = "self"  # also users from before origins were recorded
+    SUBSCRIPTION = "subscription"
+    DIRECTORY = "directory"
+    ADMIN = "admin"
+    API_KEY = "api_key"
+
+    @property
+    def is_assigned(self) -> bool:
+        """Return whether a directory, an admin or an API key assigned the user."""
+        return self not in (EnrollmentOrigin.SELF, EnrollmentOrigin.SUBSCRIPTION)
+
+    def replaces(self, other: EnrollmentOrigin) -> bool:
+        """Return whether this origin is stronger than the other one."""
+        order = [*EnrollmentOrigin]
+        return order.index(self) > order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may use a service, and where "Your applications" opens it.
+
+    `saml_self_enrolled` matters under the policy `anyone`: SAML also admits users who enrolled
+    themselves. `launch_url` is None if the service has no such page, or signs in with SAML.
+    """
+
+    policy: AccessPolicy = AccessPolicy.ANYONE
+    saml_self_enrolled: bool = False
+    launch_url: str | None = None
+
+    def validated(self) -> AccessSettings:
+        """Return the settings with the launch URL in canonical form. Raises: LaunchUrlInvalid."""
+        if self.launch_url is None:
+            return self
+        launch_url = uris.canonicalize(self.launch_url)
+        if flaw := uris.web_flaw(launch_url):
+            raise LaunchUrlInvalid(f"The launch URL is not allowed: {flaw}")
+        return replace(self, launch_url=launch_url)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredEnrollment:
+    """The results of the statements that enroll a user in a service and then read the service."""
+
+    is_enrolled: Deferred[bool]  # None if the service refuses the user, or is being deleted
+    service: Deferred[tuple[ServiceContext, Entitlement]]  # as it is now, and the user's entitlement to it
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An assigned user of a service. Times are UTC, and None if the user has not signed in yet."""
+
+    user_id: UUID
+    email: Email
+    assigned_by: EnrollmentOrigin
+    first_login_at: datetime | None
+    last_login_at: datetime | None

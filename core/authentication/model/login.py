@@ -1,0 +1,164 @@
+"""Sign-in: entities, refusals and pure rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.accounts.model.devices import PresentedDevice
+from core.applications.model.access import NoAccessToService
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
+from core.kernel.principals import BlockedByDirectory
+from core.kernel.providers import OwnMethod
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import Device, DeviceMatch
+    from core.accounts.model.mfa import MfaEnrollment
+    from core.authentication.model.dpop import KeyBinding
+    from core.authentication.model.identities import PendingIdentity
+    from core.authentication.model.openid import OpenIdGrant, UserFacts
+    from core.authentication.model.sessions import Grant, Session
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.deferred import Deferred
+    from core.kernel.principals import Person, ServiceContext
+    from core.kernel.values import Email
+
+# After this many wrong codes a pre-auth token is used up (security J-8).
+MAX_CODE_ATTEMPTS = 5
+PASSWORD = OwnMethod.PASSWORD.value
+UNKNOWN_CLIENT = PresentedDevice()
+
+
+class CredentialsInvalid(Unauthenticated):
+    """The email address or the password is wrong."""
+
+
+class EmailNotVerified(Unauthenticated):
+    """This email address is not verified yet. Open the link in the verification email, or request a new one."""
+
+
+class AccountClosed(Unauthenticated):
+    """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
+
+
+class NeedsCodeFlow(Invalid):
+    """This application cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
+
+
+class PreAuthInvalid(Unauthenticated):
+    """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
+
+    token_sent = True
+
+
+# The errors that end a sign-in to a service although the user's secret was right.
+SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInMethod:
+    """The identity provider and the service of a sign-in, and whether it uses our own pages."""
+
+    provider: str  # of OwnMethod, or the name of an identity provider
+    service: ServiceContext | None  # None for the platform itself
+    in_browser: bool
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSignIn:
+    """A sign-in after one factor was verified. The account is locked and usable."""
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    method: SignInMethod
+    device: DeviceMatch
+    pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
+    is_second_factor: bool = False  # the factor that was just verified
+    trust_device: bool = False  # skip the second factor on this device for a while
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeemedGrant:
+    """An authorization code or a device code that an application just redeemed. The account is locked and usable.
+
+    All required factors were verified in the browser session that approved it.
+    """
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    service: ServiceContext | None  # None for the platform's own frontend
+    provider: str  # how the user signed in to the browser session
+    device_id: UUID | None
+    grant: Grant
+    entitlement: Entitlement  # to the service
+    new_device: Device | None = None  # the device that redeemed a device code
+    authenticated_at: datetime | None = None  # UTC; when the user signed in to the browser session
+    second_factor: bool = False  # whether that sign-in used it
+    browser_session_id: UUID | None = None
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
+    key: KeyBinding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in with a verified first factor that still needs the second factor. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None
+    provider: str
+    created_at: datetime
+    expires_at: datetime
+    identity: PendingIdentity | None = None  # to link when the second factor is verified
+
+
+@dataclass(frozen=True, slots=True)
+class MfaAttempt:
+    """A counted attempt at the second factor of a pending sign-in, with the data to check the code."""
+
+    pending: PendingSignIn
+    account: Account
+    enrollment: MfaEnrollment | None
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAttempt:
+    """A counted attempt at a password."""
+
+    account: Account | None  # None if no account has the email address
+    subject: bytes  # the key of the counter
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class PreAuthToken:
+    """The token that continues a pending sign-in. `expires_in` is in whole seconds."""
+
+    token: str = field(repr=False)
+    expires_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session that just started.
+
+    `secret` is the first refresh token, or the cookie of a browser session on our own pages. With
+    `device_token`, the device can skip the second factor for a while.
+    """
+
+    session: Session
+    email: Email
+    email_verified: bool
+    entitlement: Entitlement  # to the service of the session
+    secret: str = field(repr=False)
+    device_token: str | None = field(repr=False)
+    user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
+    nonce: str | None = None
+    key_thumbprint: str | None = None  # of the key that the first access token is bound to
