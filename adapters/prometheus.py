@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from core.accounts.model.email_queue import EmailOutcome
-from core.authentication.model.login_failures import LoginFailure
+from core.authentication.model.login import LoginFailure
 from core.eventing.model.siem import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 
 from core.accounts.model.email_queue import EmailOutcome
-from core.authentication.model.login_failures import LoginFailure
+from core.authentication.model.login import LoginFailure
 
 
 class Clock(Protocol):

@@ -10,8 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events
-from core.accounts.model.accounts import EmailNotFree, EmailTaken, LinkInvalid
-from core.accounts.model.email_changes import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, new_email_change
+from core.accounts.model.accounts import (
+    LIMIT_WINDOW,
+    EmailNotFree,
+    EmailTaken,
+    LinkInvalid,
+    NewEmailTaken,
+    TooManyEmailChanges,
+    new_email_change,
+)
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.notices import security_notices
@@ -23,8 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.email_changes import EmailChange
+    from core.accounts.model.accounts import Account, EmailChange
     from core.kernel.principals import Person
     from core.kernel.values import Email
     from ports import Ports

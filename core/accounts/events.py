@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.model.ended_secrets import EndedCredential
+    from core.accounts.model.security_notices import EndedCredential
     from core.kernel.principals import ServiceContext
     from core.kernel.providers import Provider
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from core.accounts import events, mfa
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.platform import AccountNotFound
-from core.accounts.model.platform_users import (
+from core.accounts.model.platform import (
     ALERT_PERIOD,
     MAX_ALERTS,
     METRICS_PERIOD,
     AccountAnonymized,
+    AccountNotFound,
     CannotRemoveOwnMfa,
     FoundUser,
     MfaAlert,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.model.access import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
 from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Email
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.model.access import AccessSettings, Assignment
     from core.applications.model.services import Service
+    from core.applications.model.users import AccessSettings, Assignment
     from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports

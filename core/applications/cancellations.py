@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import events
-from core.applications.model.cancellations import (
+from core.applications.model.plans import (
     GIVE_UP_AFTER,
     IMMEDIATE_LIMIT,
     IMMEDIATE_TIMEOUT,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.model.end_users import EndUserDetails, EndUserNotFound, EndUserSummary
+from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.values import Email

@@ -12,11 +12,10 @@ from core.kernel.values import rfc3339
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.applications.model.access import EnrollmentOrigin
     from core.applications.model.api_keys import ApiKey
-    from core.applications.model.cancellations import Cancellation
-    from core.applications.model.plans import Plan
+    from core.applications.model.plans import Cancellation, Plan
     from core.applications.model.services import Service
+    from core.applications.model.users import EnrollmentOrigin
     from core.kernel.principals import Role
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.model.analytics import fill_days
-from core.applications.model.overview import Overview, compute_days, select_tasks
+from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
 
 if TYPE_CHECKING:
     from core.kernel.principals import OrganizationCaller

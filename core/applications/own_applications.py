@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from core.applications.model.own_applications import OwnApplication
+    from core.applications.model.users import OwnApplication
     from core.kernel.principals import Person
     from ports import Ports
 

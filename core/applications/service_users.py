@@ -1,7 +1,7 @@
 """The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
 
 An API key can act only on users of its service. Its rights to an account depend on who created the
-account, and on who else uses it (core.tenancy.model.account_control).
+account, and on who else uses it (core.tenancy.model.members).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from core.accounts import events as accounts_events
 from core.accounts.model.accounts import AccountOrigin
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events
-from core.applications.model.access import EnrollmentOrigin
-from core.applications.model.service_users import ServiceUser, ServiceUserNotFound, UserNotManaged
+from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP

@@ -22,19 +22,19 @@ from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import ServiceNotFound
 from core.authentication import login
-from core.authentication.model.email_sign_in import (
+from core.authentication.model.login import (
     EMAIL,
     MAX_EMAIL_CODE_ATTEMPTS,
     EmailCodeWrong,
     EmailSignIn,
     EmailSignInEnded,
     EmailSignInOrigin,
+    LoginFailure,
     RequestedEmailSignIn,
+    SignInMethod,
     normalize_code,
     safe_browser_name,
 )
-from core.authentication.model.login import SignInMethod
-from core.authentication.model.login_failures import LoginFailure
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_secret
 

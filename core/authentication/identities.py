@@ -25,10 +25,11 @@ from core.authentication.model.identities import (
     PendingIdentity,
     ProviderTicket,
     ProviderToken,
+    ProviderUnknown,
     RenewalInProgress,
+    parse_provider,
 )
 from core.authentication.model.login import PreAuthInvalid
-from core.authentication.model.oauth_credentials import ProviderUnknown, parse_provider
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.model.end_users import LinkedIdentity
+    from core.applications.model.users import LinkedIdentity
     from core.kernel.principals import Person
     from core.kernel.providers import Provider
     from ports import Ports

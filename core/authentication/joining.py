@@ -20,10 +20,9 @@ from core.accounts import accounts, events, profiles
 from core.accounts.model.accounts import EmailNotFree, LinkInvalid, check_new_password
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
-from core.applications.model.access import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.authentication import login
-from core.authentication.model.joining import InvitationAnswer, InviteeHasAccount, OpenInvitation
-from core.authentication.model.login import PASSWORD, SignInMethod
+from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import OrganizationStatus, Person
 from core.kernel.values import KEEP, digest

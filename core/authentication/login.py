@@ -30,6 +30,7 @@ from core.authentication.model.login import (
     AccountClosed,
     CredentialsInvalid,
     EmailNotVerified,
+    LoginFailure,
     MfaAttempt,
     PendingSignIn,
     PreAuthInvalid,
@@ -38,7 +39,6 @@ from core.authentication.model.login import (
     SignInMethod,
     VerifiedSignIn,
 )
-from core.authentication.model.login_failures import LoginFailure
 from core.authentication.session_start import start_session
 from core.kernel.errors import refuse
 from core.kernel.principals import Person, PreAuthClaims

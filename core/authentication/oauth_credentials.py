@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.applications import services
 from core.applications.model import services as services_model
 from core.authentication import events
-from core.authentication.model.oauth_credentials import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
+from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider

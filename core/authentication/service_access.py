@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.applications.model.access import DeferredEnrollment, NoAccessToService
 from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import BlockedByDirectory, OrganizationStatus

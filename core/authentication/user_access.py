@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.accounts import events as account_events
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.platform import AccountNotFound
-from core.accounts.model.platform_users import CannotDeactivateSelf, PlatformOwnerNotDeactivated
+from core.accounts.model.platform import AccountNotFound, CannotDeactivateSelf, PlatformOwnerNotDeactivated
 from core.accounts.notices import ended_secrets
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.authentication import events
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from core.accounts.model.accounts import Account
     from core.accounts.model.devices import ListedDevice
-    from core.accounts.model.platform_users import FoundUser, UserMfaStatus
-    from core.applications.model.end_users import LinkedIdentity
+    from core.accounts.model.platform import FoundUser, UserMfaStatus
+    from core.applications.model.users import LinkedIdentity
     from core.authentication.model.sessions import LiveSession
     from core.kernel.principals import PlatformCaller
     from core.kernel.values import PageResult

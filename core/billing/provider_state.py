@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.cancellations import Cancellation
+from core.applications.model.plans import Cancellation
 from core.billing import events, subscriptions
 from core.billing.model.provider_events import Effect
 from core.billing.model.provider_facts import CHECK_INTERVAL, LockedSubscription, SubscriptionFacts, next_check

@@ -12,10 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations
-from core.billing.model.provider_events import Effect
-from core.billing.model.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
-from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSubscription
-from core.billing.model.reconciliation import (
+from core.billing.model.provider_events import (
     CHECKOUT_CHECK_PERIOD,
     LEASE,
     LEASE_NAME,
@@ -23,8 +20,11 @@ from core.billing.model.reconciliation import (
     RECHECK_INTERVAL,
     REPORTED_EFFECTS,
     RETRY_INTERVAL,
+    Effect,
     Report,
 )
+from core.billing.model.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
+from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSubscription
 from core.billing.provider_state import apply_provider_state
 from core.kernel.errors import PaymentsFailed
 from core.kernel.principals import SYSTEM

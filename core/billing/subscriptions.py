@@ -11,10 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import api_keys, cancellations, services
-from core.applications.model.access import EnrollmentOrigin
-from core.applications.model.cancellations import Cancellation
-from core.applications.model.plans import PlanNotFound
-from core.applications.model.service_users import ServiceUserNotFound
+from core.applications.model.plans import Cancellation, PlanNotFound
+from core.applications.model.users import EnrollmentOrigin, ServiceUserNotFound
 from core.billing import events
 from core.billing.model.subscriptions import (
     EXPIRY_BATCH,

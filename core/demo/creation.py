@@ -18,9 +18,9 @@ from core.accounts import events as accounts_events
 from core.accounts.model.mfa import MfaEvent
 from core.applications import api_keys, plans, services
 from core.applications.model import services as services_model
-from core.applications.model.access import EnrollmentOrigin
 from core.applications.model.plans import PlanTerms
 from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
 from core.authentication.model.sessions import SessionStart

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.eventing.model.deliveries import (
+from core.eventing.model.webhooks import (
     LEASE_MARGIN,
     WAKE_LIMIT,
     ClaimedDelivery,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import LogoutToken
 from core.eventing import events
-from core.eventing.model.deliveries import (
+from core.eventing.model.logout_notices import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
+from core.eventing.model.webhooks import (
     LEASE_MARGIN,
     WAKE_LIMIT,
     DeliveryBatch,
@@ -20,7 +21,6 @@ from core.eventing.model.deliveries import (
     DispatchCapacity,
     failed_outcome,
 )
-from core.eventing.model.logout_notices import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
 from core.kernel.outbound import SendFailed
 from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.eventing.model import deliveries
-from core.eventing.model.deliveries import PING, DeliveryNotFound
+from core.eventing.model import webhooks
 from core.eventing.model.webhooks import (
     OVERLAP,
+    PING,
+    DeliveryNotFound,
     NoWebhookChanges,
     TooManyWebhooks,
     Webhook,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.eventing.model.deliveries import Delivery
+    from core.eventing.model.webhooks import Delivery
     from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
@@ -169,7 +170,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive
-        payload = deliveries.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
+        payload = webhooks.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
         return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.actor_id, now)
 
 

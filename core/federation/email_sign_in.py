@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.authentication import email_sign_in
-from core.authentication.model import email_sign_in as email_sign_in_model
-from core.authentication.model.email_sign_in import EmailSignInOff
-from core.authentication.model.login import PreAuthToken
+from core.authentication.model import login as email_sign_in_model
+from core.authentication.model.login import EmailSignInOff, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserTarget
 from core.kernel.page_paths import ACCOUNT_PATH
@@ -20,7 +19,7 @@ from core.kernel.page_paths import ACCOUNT_PATH
 if TYPE_CHECKING:
     from core.accounts.model.devices import PresentedDevice
     from core.applications.model.services import Service
-    from core.authentication.model.email_sign_in import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
+    from core.authentication.model.login import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
     from core.federation.sign_in import BrowserSignIn
     from core.kernel.principals import Caller
     from core.kernel.values import Email

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from core.authentication import browser as browser_sessions
-from core.federation.model.social import ProviderConsentDenied, ProviderStateUnknown
+from core.federation.model.sign_in import ProviderConsentDenied, ProviderStateUnknown
 from core.federation.sign_in import BrowserTarget, ProviderCredentials, sign_in
 from core.federation.upstream import session_links, social
 from core.kernel.errors import ProviderFailed, Refusal, SessionEnded, refuse
@@ -14,7 +14,7 @@ from core.kernel.errors import ProviderFailed, Refusal, SessionEnded, refuse
 if TYPE_CHECKING:
     from core.accounts.model.devices import PresentedDevice
     from core.authentication.model.login import PreAuthToken
-    from core.federation.model.social import ProviderAnswer, ProviderState
+    from core.federation.model.sign_in import ProviderAnswer, ProviderState
     from core.federation.oauth.model.authorization import AuthorizationResponse
     from core.federation.sign_in import BrowserSignIn
     from core.kernel.principals import Caller, Visitor

@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from core.applications.model.access import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.authentication import joining, login, owner_recovery
-from core.authentication.model.email_sign_in import EMAIL, is_on
-from core.authentication.model.login import PASSWORD, PreAuthToken, SignedIn
+from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, SignedIn, is_on
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from core.accounts.model.devices import PresentedDevice
     from core.applications.model.services import Service
     from core.authentication.model.sessions import TokenPair
-    from core.federation.model.social import ProviderState
+    from core.federation.model.sign_in import ProviderState
     from core.kernel.principals import Caller, PreAuthClaims, ServiceContext
     from core.kernel.providers import FederatedIdentity, Provider
     from core.kernel.values import Email

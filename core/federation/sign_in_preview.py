@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.model.access import NoAccessToService
 from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import NoAccessToService
 from core.authentication import sessions
 from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
-from core.federation.model.sign_in_preview import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
+from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import authorization_steps
 from core.federation.oauth.authorization_steps import Step
 from core.federation.oauth.model.authorization import (

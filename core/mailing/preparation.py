@@ -33,8 +33,8 @@ from core.accounts.model.email_queue import (
 )
 from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in
-from core.authentication.model import email_sign_in as email_sign_in_model
-from core.authentication.model.email_sign_in import IssuedEmailSignIn
+from core.authentication.model import login as email_sign_in_model
+from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.reauthentication import CODE_TTL
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.principals import SYSTEM, OrganizationStatus

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.applications import access
-from core.applications.model.access import AccessPolicy, AssigneeNotFound
+from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.model.ended_secrets import CreatedSecret
+    from core.accounts.model.security_notices import CreatedSecret
     from core.kernel.principals import Member
     from ports import Ports
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.model.ended_secrets import CreatedSecret
+    from core.accounts.model.security_notices import CreatedSecret
     from core.programs.model.api_resources import ApiResource, ResourceClient
     from core.programs.model.credentials import Credential
     from core.programs.model.service_accounts import ServiceAccount

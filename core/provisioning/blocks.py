@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from core.kernel.errors import refuse
 from core.kernel.principals import Capability
 from core.provisioning import events
-from core.provisioning.model.blocks import NotBlocked
+from core.provisioning.model.users import NotBlocked
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from core.accounts.model.accounts import Account
     from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Page, PageResult
-    from core.provisioning.model.blocks import DirectoryBlock
+    from core.provisioning.model.users import DirectoryBlock
     from ports import Ports
     from ports.storage import Transaction
 

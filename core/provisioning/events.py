@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import Role
-    from core.provisioning.model.tokens import ScimToken
+    from core.provisioning.model.directories import ScimToken
 
 
 def user_provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:

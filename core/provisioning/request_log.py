@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import OrganizationCaller
-    from core.provisioning.model.request_log import ScimRequest
+    from core.provisioning.model.directories import ScimRequest
     from ports import Ports
 
 

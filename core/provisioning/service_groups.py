@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import access, events
-from core.applications.model.access import AccessPolicy, EnrollmentOrigin
+from core.applications.model.users import AccessPolicy, EnrollmentOrigin
 from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens

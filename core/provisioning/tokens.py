@@ -9,7 +9,7 @@ from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.principals import Capability, OrganizationStatus, ScimClient
 from core.kernel.values import digest, new_id
 from core.provisioning import events
-from core.provisioning.model.tokens import (
+from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.principals import OrganizationCaller
-    from core.provisioning.model.tokens import ScimTokenRecord
+    from core.provisioning.model.directories import ScimTokenRecord
     from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction

@@ -2,7 +2,7 @@
 
 A directory knows the members of its organization, the users it deactivated, and the users it
 provisioned and removed from the group. Some of these accounts are also used elsewhere:
-`core.tenancy.model.account_control` decides whether the organization controls the account. The names that
+`core.tenancy.model.members` decides whether the organization controls the account. The names that
 a directory gives to a user are visible in its organization only.
 
 Deactivating or deleting a user blocks them (`core.provisioning.blocks`). The membership ends, and

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
-from core.tenancy.model.branding import NO_BRANDING, BrandingSettings, Design, EmptyBrandingUpdate, parse_logo
-from core.tenancy.model.colors import Color
+from core.tenancy.model.branding import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -17,7 +17,7 @@ from core.kernel.principals import SYSTEM, OrganizationNotFound, OrganizationSta
 from core.kernel.values import KEEP
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
-from core.tenancy.model.governance import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
+from core.tenancy.model.organizations import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from core.kernel.principals import Capability
 from core.tenancy import events, organizations
-from core.tenancy.model.home_realm import DuplicateDomain, HomeRealmRoute
+from core.tenancy.model.domains import DuplicateDomain, HomeRealmRoute
 
 if TYPE_CHECKING:
     from core.kernel.principals import OrganizationCaller

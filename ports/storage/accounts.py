@@ -8,15 +8,13 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.model.email_changes import EmailChange
 from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
 from core.accounts.model.mfa import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
-from core.accounts.model.platform import PlatformFigures
-from core.accounts.model.platform_users import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
+from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
@@ -24,7 +22,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.principals import Caller
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
-from core.tenancy.model.account_control import AccountControl
+from core.tenancy.model.members import AccountControl
 
 # Accounts
 

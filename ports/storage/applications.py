@@ -8,15 +8,29 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.access import AccessPolicy, Assignment, EnrollmentOrigin
-from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
+from core.applications.model.analytics import (
+    DailyLogins,
+    DateRange,
+    OrganizationFigures,
+    ProviderLogins,
+    RecentLogin,
+    ServiceLogins,
+    ServiceUsage,
+)
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
-from core.applications.model.end_users import EndUser, EndUserSummary, LinkedIdentity, UsedService
-from core.applications.model.overview import OrganizationFigures
-from core.applications.model.own_applications import OwnApplication
 from core.applications.model.plans import Plan
-from core.applications.model.service_users import ServiceUser
 from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
+from core.applications.model.users import (
+    AccessPolicy,
+    Assignment,
+    EndUser,
+    EndUserSummary,
+    EnrollmentOrigin,
+    LinkedIdentity,
+    OwnApplication,
+    ServiceUser,
+    UsedService,
+)
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.deferred import Deferred
 from core.kernel.principals import ServiceContext

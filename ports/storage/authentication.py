@@ -12,16 +12,20 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, KnownBy, Location
 from core.accounts.model.profiles import OwnProfile
 from core.accounts.model.security_notices import AddedSignInMethod
-from core.applications.model.end_users import LinkedIdentity
+from core.applications.model.users import LinkedIdentity
 from core.authentication.model.dpop import NonceKey
-from core.authentication.model.email_sign_in import EmailCodeAttempt, EmailSignIn
-from core.authentication.model.identities import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
-from core.authentication.model.kept_forms import KeptForm
-from core.authentication.model.login import MfaAttempt, PendingSignIn
-from core.authentication.model.oauth_credentials import ServiceOAuthCredentials
+from core.authentication.model.identities import (
+    Identity,
+    IdentityMatch,
+    ProviderTicket,
+    ProviderToken,
+    ServiceOAuthCredentials,
+    TokenRenewal,
+)
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn, MfaAttempt, PendingSignIn
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
-from core.authentication.model.reauthentication import EmailedCode, PendingReauthentication, Reauthentication
+from core.authentication.model.reauthentication import EmailedCode, KeptForm, PendingReauthentication, Reauthentication
 from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.cancellations import Cancellation
+from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout, CheckoutMatch, Customer
+from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.reconciliation import OpenCheckouts
 from core.billing.model.subscriptions import (
     BillingCustomer,
     Entitlement,

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.ended_secrets import CreatedSecret, EndedCredential
+from core.accounts.model.security_notices import CreatedSecret, EndedCredential
 from core.kernel.principals import ProgramClaims, Role
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Page, PageResult

@@ -8,13 +8,11 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email, Page, PageResult
-from core.provisioning.model.blocks import DirectoryBlock
+from core.provisioning.model.directories import ScimRequest, ScimToken, ScimTokenRecord
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.request_log import ScimRequest
-from core.provisioning.model.tokens import ScimToken, ScimTokenRecord
-from core.provisioning.model.users import ScimUser, WelcomeContext
+from core.provisioning.model.users import DirectoryBlock, ScimUser, WelcomeContext
 from core.tenancy.model.organizations import Membership
 
 # SCIM tokens

@@ -14,13 +14,11 @@ from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.branding import BrandingSettings, Design
-from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation
-from core.tenancy.model.governance import ListedOrganization
-from core.tenancy.model.home_realm import HomeRealmMatch, HomeRealmRoute
+from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.model.mail_server import MailServer, SmtpSettings
 from core.tenancy.model.members import MemberAccount, MemberOrder, MembersPage
-from core.tenancy.model.organizations import Membership, Organization, Tier
+from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
 
 # Organizations
 

@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts.model.email_changes import PROOF_TTL
+from core.accounts.model.accounts import PROOF_TTL
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest, new_id

@@ -8,7 +8,7 @@ import actors.mailer
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
-from core.accounts.model.email_changes import EmailChange
+from core.accounts.model.accounts import EmailChange
 from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.principals import SYSTEM, Person

@@ -24,7 +24,7 @@ from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import expiring_secrets
 from core.maintenance.model import expiring_secrets as expiring_secrets_model
 from core.programs.model.credentials import Credential, CredentialKind
-from core.provisioning.model.tokens import ScimToken
+from core.provisioning.model.directories import ScimToken
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.browser import FakeBrowser

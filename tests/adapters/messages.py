@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.email.message import EmailTemplates
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
-from core.authentication.model.email_sign_in import EmailSignInOrigin, IssuedEmailSignIn
+from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.kernel.policy import Policy
 from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.values import Email, Slug

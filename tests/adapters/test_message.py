@@ -8,7 +8,7 @@ import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
-from core.authentication.model.email_sign_in import EmailSignInOrigin, IssuedEmailSignIn
+from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.model.subscriptions import Purchase
 from core.kernel.policy import Policy, SupportContact

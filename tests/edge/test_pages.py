@@ -16,8 +16,7 @@ from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.model.accounts import PasswordReset
-from core.authentication.model.kept_forms import KeptForm
-from core.authentication.model.reauthentication import ReauthenticationOptions
+from core.authentication.model.reauthentication import KeptForm, ReauthenticationOptions
 from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.branding import BrandingSettings, Design

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model import profiles
-from core.applications.model.access import AccessSettings
+from core.applications.model.users import AccessSettings
 from core.federation.saml.model import configuration as saml
 from core.kernel.outbound import parse_target
 from core.kernel.values import Domain, new_id

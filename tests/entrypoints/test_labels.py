@@ -12,7 +12,7 @@ import core
 from adapters.email.message import SECRET_TEXTS, SUBJECTS
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
-from core.applications.model.overview import PendingTask
+from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES

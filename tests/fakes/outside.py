@@ -7,7 +7,7 @@ import trio
 
 from core.accounts.model.devices import Location
 from core.accounts.model.email_queue import EmailOutcome
-from core.authentication.model.login_failures import LoginFailure
+from core.authentication.model.login import LoginFailure
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
 from core.tenancy.model.mail_server import MailServer, MailServerCheck

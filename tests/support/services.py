@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.applications.model.access import EnrollmentOrigin
+from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.sessions import Session
 from core.kernel import uris
 from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext

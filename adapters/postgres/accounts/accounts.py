@@ -16,7 +16,7 @@ from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.principals import Role
 from core.kernel.values import Email
-from core.tenancy.model.account_control import AccountControl
+from core.tenancy.model.members import AccountControl
 
 # In the order of `to_account`.
 COLUMNS: Final = """

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.platform_users import (
+from core.accounts.model.platform import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,

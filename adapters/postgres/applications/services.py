@@ -12,9 +12,9 @@ from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
-from core.applications.model.access import AccessPolicy, AccessSettings
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import CLIENT_SETTINGS, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.model.users import AccessPolicy, AccessSettings
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.principals import OrganizationStatus, ServiceContext

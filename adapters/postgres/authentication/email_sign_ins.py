@@ -8,7 +8,7 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.model.email_sign_in import EmailCodeAttempt, EmailSignIn
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 

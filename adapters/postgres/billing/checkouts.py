@@ -6,8 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
 from core.billing.model.checkout import Checkout, CheckoutMatch
+from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.reconciliation import OpenCheckouts
 
 
 class Checkouts(Repository):

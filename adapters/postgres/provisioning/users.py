@@ -18,10 +18,10 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.profiles import Profile
 from core.kernel.principals import Role
 from core.kernel.values import Email, PageResult, parse_id
+from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.tokens import ScimTokenInvalid
 from core.provisioning.model.users import ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.model.organizations import Membership
 

@@ -16,8 +16,7 @@ from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.display import PRODUCT
 from core.kernel.principals import OrganizationStatus
 from core.kernel.values import Email, PageResult, Slug
-from core.tenancy.model.governance import ListedOrganization
-from core.tenancy.model.organizations import Membership, Organization, SlugTaken
+from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
 
 # In the order that `to_organization` expects. The tier comes last.
 COLUMNS: Final = (

@@ -1,4 +1,4 @@
-"""Emails about a way into an account, with a link that undoes it (security A-13)."""
+"""Security notices, and the secrets that ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
+    from core.accounts.model.email_queue import NoticedSecret
     from core.kernel.providers import Provider
     from core.kernel.values import Email
+
 
 UNDO_TTL: Final = timedelta(hours=72)
 
@@ -77,3 +79,31 @@ class AddedSignInMethod:
     provider: Provider | None  # None for a second factor
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedCredential:
+    """A credential of a service account or an API resource that just ended."""
+
+    id: UUID
+    client_id: UUID
+    org_id: UUID | None  # None for a service account of the platform
+    is_account: bool  # otherwise it is of an API resource
+    name: str
+    kind: str
+    hint: str | None  # its first characters, or the thumbprint of its key
+    holder: str  # the name of the service account or API resource
+    organization: str | None
+    org_slug: str | None
+    recipient: Email | None  # who replaces it, if anyone with a verified address can
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedSecret:
+    """An API key or a SCIM token that a service account created, and that works on its own."""
+
+    kind: NoticedSecret
+    id: UUID
+    name: str
+    prefix: str
+    holder: str | None  # the name of the application of an API key

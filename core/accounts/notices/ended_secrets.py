@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.model.ended_secrets import EndedCredential
+    from core.accounts.model.security_notices import EndedCredential
     from ports.storage import Transaction
 
 

@@ -1,18 +1,22 @@
-"""Figures about the sign-ins that an organization sees, and the date range that they cover."""
+"""Analytics, and the figures of the overview."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid
+from core.kernel.principals import Capability, Role, has_capability
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from uuid import UUID
 
     from core.kernel.providers import Provider
+
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
 DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
@@ -99,3 +103,65 @@ def fill_days(logins: Sequence[DailyLogins], days: DateRange) -> list[DailyLogin
     """Return the logins of all days of the range. Days without logins are added with 0."""
     counts: dict[date, int] = {each.day: each.count for each in logins}
     return [DailyLogins(day, counts.get(day, 0)) for day in (days.first + timedelta(days=number) for number in range(days.length))]
+
+
+DAYS: Final = 30  # of the sign-ins, with today
+MOST_COUNTED: Final = 100  # of one task
+# The number of newest deliveries of a webhook among which the last attempt is searched.
+DELIVERIES_CHECKED: Final = 20
+
+
+class PendingTask(StrEnum):
+    """A state that an admin should change. The most urgent ones come first."""
+
+    CERTIFICATES_EXPIRING = "certificates_expiring"
+    WEBHOOKS_FAILING = "webhooks_failing"
+    SIEM_FAILING = "siem_failing"
+    SIEM_PAUSED = "siem_paused"
+    DOMAIN_UNVERIFIED = "domain_unverified"
+    ADMINS_WITHOUT_MFA = "admins_without_mfa"
+    INVITATIONS_PENDING = "invitations_pending"
+
+
+# The capability that the next step of a task requires. Other roles do not see the task.
+CAPABILITIES: Final[Mapping[PendingTask, Capability]] = MappingProxyType(
+    {
+        PendingTask.DOMAIN_UNVERIFIED: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.INVITATIONS_PENDING: Capability.MEMBERS_MANAGE,
+        PendingTask.ADMINS_WITHOUT_MFA: Capability.MEMBERS_MANAGE,
+        PendingTask.CERTIFICATES_EXPIRING: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.WEBHOOKS_FAILING: Capability.WEBHOOKS_MANAGE,
+        PendingTask.SIEM_PAUSED: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.SIEM_FAILING: Capability.INTEGRATIONS_MANAGE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationFigures:
+    """The numbers of members, services, and objects with a pending task. A task without objects is left out."""
+
+    members: int
+    services: int
+    tasks: Mapping[PendingTask, int]  # counted up to MOST_COUNTED
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The overview of an organization, as one of its members may see it."""
+
+    members: int
+    services: int
+    sign_ins: Sequence[DailyLogins]  # one for each of the last DAYS days, earliest first
+    tasks: Mapping[PendingTask, int]  # in the order of PendingTask
+
+
+def compute_days(now: datetime) -> DateRange:
+    """Return the days whose sign-ins the overview shows. The last one is today (UTC)."""
+    today = now.astimezone(UTC).date()
+    return DateRange(today - timedelta(days=DAYS - 1), today)
+
+
+def select_tasks(tasks: Mapping[PendingTask, int], role: Role) -> dict[PendingTask, int]:
+    """Return the tasks that this role can do, in the order of PendingTask."""
+    return {task: tasks[task] for task in PendingTask if task in tasks and has_capability(role, CAPABILITIES[task])}

@@ -1,4 +1,4 @@
-"""Plans of a service, to which its users can subscribe."""
+"""Plans, and the cancellations that wait for the provider."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.kernel.errors import Invalid, NotFound
+from core.kernel.errors import AuditFailed, Invalid, NotFound
 from core.kernel.values import KEEP, Keep
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
+
 
 # Every new service gets a plan of this name. Users without a subscription have it, as long as the
 # service has such a plan (decision 37).
@@ -108,3 +110,29 @@ def check_features(features: Sequence[str]) -> tuple[str, ...]:
     if len(json.dumps(list(features), ensure_ascii=False).encode()) > MAX_FEATURES_SIZE:
         raise FeaturesTooLong
     return tuple(features)
+
+
+# Longer than the deadline of a call to the provider, so that no other process repeats a call that
+# is still running.
+LEASE: Final = timedelta(seconds=60)
+IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
+IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all of these together
+RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
+# If the provider does not know a subscription, either it is over, or the API key belongs to another
+# account than the one that created it. An operator has this long to notice and correct the key.
+GIVE_UP_AFTER: Final = timedelta(days=3)
+
+
+class CancellationNotRecorded(AuditFailed):
+    """The change was made, also at the payment provider, but the cancellation there is not recorded yet. It will be recorded soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """A subscription to cancel at the payment provider. Its organization and service may no longer exist."""
+
+    provider_subscription_id: str
+    subscription_id: UUID
+    org_id: UUID
+    service_id: UUID
+    asked_at: datetime

@@ -9,8 +9,8 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from core.applications.model import client_settings
-from core.applications.model.access import AccessSettings
 from core.applications.model.client_settings import ClientSettings
+from core.applications.model.users import AccessSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL

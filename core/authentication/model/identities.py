@@ -1,4 +1,4 @@
-"""Linked identities: entities and refusals."""
+"""Identities at providers, and an organization's credentials there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.providers import Provider
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.providers import Provider, ProviderTokens
+    from core.kernel.providers import ProviderTokens
     from core.kernel.values import Email
+
 
 # The lease ends after this time, because the process that renews the token may have crashed. It is
 # longer than the timeout of a request to the provider.
@@ -115,3 +117,28 @@ class ProviderToken:
     expires_at: datetime | None
     scopes: tuple[str, ...]
     can_be_renewed: bool = False
+
+
+class ProviderUnknown(NotFound):
+    """This identity provider does not exist, or it is not set up here. Use another one, or ask the operator of Gatehouse to set it up."""
+
+
+class CredentialsNotSet(NotFound):
+    """This service has no credentials of its own at this identity provider. It uses those of the platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOAuthCredentials:
+    """The OAuth client id of a service at an identity provider. The client secret is stored too, but never returned (security W-7)."""
+
+    provider: Provider
+    client_id: str
+    updated_at: datetime
+
+
+def parse_provider(name: str) -> Provider:
+    """Return the provider with this name. Raises: ProviderUnknown."""
+    try:
+        return Provider(name)
+    except ValueError:
+        raise ProviderUnknown from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.authentication.model.kept_forms import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
+from core.authentication.model.reauthentication import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.values import new_id
 

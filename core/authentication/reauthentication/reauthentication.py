@@ -20,11 +20,9 @@ from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, login
 from core.authentication.identities import add_ticket
-from core.authentication.model import email_sign_in
-from core.authentication.model.email_sign_in import EMAIL
-from core.authentication.model.login import PASSWORD
-from core.authentication.model.login_failures import LoginFailure
-from core.authentication.model.oauth_credentials import parse_provider
+from core.authentication.model import login as login_model
+from core.authentication.model.identities import parse_provider
+from core.authentication.model.login import EMAIL, PASSWORD, LoginFailure
 from core.authentication.model.reauthentication import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
@@ -96,7 +94,7 @@ async def send_email_code(ports: Ports, caller: Person) -> None:
 
     Raises: NoVerifiedAddress; the errors of `lock_own_account`; Limited if too many hashes are queued.
     """
-    now, code, salt = ports.clock.now(), email_sign_in.new_code(), ports.passwords.new_salt()
+    now, code, salt = ports.clock.now(), login_model.new_code(), ports.passwords.new_salt()
     code_hash = await ports.passwords.derive(code, salt)
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -205,7 +203,7 @@ async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, t
 
     Raises: EmailCodeMalformed, EmailedCodeWrong, TooManyAttempts; Limited if too many hashes are queued.
     """
-    code, subject = email_sign_in.normalize_code(text), session_subject(caller.session_id)
+    code, subject = login_model.normalize_code(text), session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     async with ports.storage.autocommit() as statements:
         emailed = await statements.reauthentications.count_code_attempt(caller.session_id, MAX_CODE_ATTEMPTS, now)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.eventing.model.deliveries import DeliveryFailure, DeliveryOutcome, LeasedDelivery, failed_outcome
+from core.eventing.model.webhooks import DeliveryFailure, DeliveryOutcome, LeasedDelivery, failed_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,7 @@ from core.applications import services
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
 from core.authentication.model import login
-from core.authentication.model.login import RedeemedGrant
-from core.authentication.model.login_failures import LoginFailure
+from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, asked_scopes
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,

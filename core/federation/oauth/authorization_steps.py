@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from core.applications.model.access import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests

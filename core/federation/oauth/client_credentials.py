@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
-from core.federation.oauth.model.client_credentials import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
-from core.federation.oauth.model.clients import OAuthClient
+from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
 from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
 from core.kernel import principals, uris
 from core.kernel.api_scopes import ApiScope, in_order

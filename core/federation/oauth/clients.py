@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.federation.oauth.model import pipeline_tokens as pipelines
-from core.federation.oauth.model.client_assertions import AssertionKeyUnknown, ClientAssertionInvalid, check_claims
-from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient
+from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
 from core.kernel import scannable_secrets
 from core.kernel.errors import ClientInvalid, refuse
 from core.kernel.principals import FRONTEND_CLIENT_ID

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from core.accounts.own_account import lock_own_account
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.consents import Agreement, ConsentNotFound, consent_scopes
+from core.federation.oauth.model.authorization import Agreement, ConsentNotFound, consent_scopes
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.services import Service
-    from core.federation.oauth.model.consents import Consent
+    from core.federation.oauth.model.authorization import Consent
     from core.kernel.principals import Person
     from ports import Ports
     from ports.storage import Reading, Transaction

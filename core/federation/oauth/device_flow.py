@@ -19,8 +19,7 @@ from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
 from core.authentication.model import login
-from core.authentication.model.login import RedeemedGrant
-from core.authentication.model.login_failures import LoginFailure
+from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
 from core.authentication.model.sessions import Grant
 from core.authentication.service_access import enroll_end_user, require_service_access

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.services import Service
     from core.authentication.model.openid import OpenIdGrant, Scope
-    from core.federation.oauth.model.consents import Consent
+    from core.federation.oauth.model.authorization import Consent
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from core.applications.model.access import NoAccessToService, SecondFactorRequired
+from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication import events
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session

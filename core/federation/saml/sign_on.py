@@ -12,8 +12,8 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
-from core.applications.model.access import NoAccessToService
-from core.authentication.model.login_failures import LoginFailure
+from core.applications.model.users import NoAccessToService
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.saml import configuration as saml

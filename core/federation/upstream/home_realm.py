@@ -11,7 +11,7 @@ from core.kernel.principals import OrganizationStatus
 if TYPE_CHECKING:
     from core.kernel.providers import Provider
     from core.kernel.values import Email
-    from core.tenancy.model.home_realm import HomeRealmMatch
+    from core.tenancy.model.domains import HomeRealmMatch
     from ports import Ports
     from ports.storage import Reading
 

@@ -11,7 +11,7 @@ from core.accounts.own_account import lock_own_account
 from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.reauthentication import OtherIdentity, Reauthentication
 from core.authentication.reauthentication import reauthentication
-from core.federation.model.social import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.principals import Person
 from core.kernel.sign_in_age import SignInAge, check_sign_in
@@ -19,7 +19,7 @@ from core.kernel.sign_in_age import SignInAge, check_sign_in
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.federation.model.social import ProviderState
+    from core.federation.model.sign_in import ProviderState
     from core.kernel.principals import Caller, Visitor
     from core.kernel.providers import FederatedIdentity
     from ports import Ports

@@ -22,9 +22,9 @@ from core.accounts.model.accounts import AccountOrigin, EmailNotFree
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import ServiceNotFound
 from core.authentication import login, oauth_credentials
-from core.authentication.model.login_failures import LoginFailure
-from core.authentication.model.oauth_credentials import ProviderUnknown, parse_provider
-from core.federation.model.social import (
+from core.authentication.model.identities import ProviderUnknown, parse_provider
+from core.authentication.model.login import LoginFailure
+from core.federation.model.sign_in import (
     MAX_STATE_LENGTH,
     NO_TARGET,
     STATE_TTL,

@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import QueuedEmail
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.authentication.model.email_sign_in import IssuedEmailSignIn
+    from core.authentication.model.login import IssuedEmailSignIn
     from core.billing.model.subscriptions import Purchase
     from core.kernel.values import Email
     from core.provisioning.model.users import WelcomeContext

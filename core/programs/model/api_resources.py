@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from core.applications.model.access import AccessPolicy, NoAccessToService
 from core.applications.model.services import is_scope
+from core.applications.model.users import AccessPolicy, NoAccessToService
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Conflict, Invalid, NotFound

@@ -1,4 +1,4 @@
-"""SCIM users: the entity, its JSON form, and the limits on its organization."""
+"""Users of a directory, and their blocks."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from core.provisioning.model.patches import PatchResult
     from core.tenancy.model.organizations import Organization
+
 
 # Directories deactivate users who leave, and never delete them. So for each member that the
 # organization may have, its directory may know this many users who are not members.
@@ -366,3 +367,16 @@ def require_inactive_capacity(organization: Organization, count: int) -> None:
     limit = INACTIVE_PER_MEMBER * organization.user_limit.value
     if count >= limit:
         raise TooManyInactiveUsers(limit)
+
+
+class NotBlocked(NotFound):
+    """The organization's directory does not block this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryBlock:
+    """A user that the organization's directory blocks. `since` is UTC."""
+
+    user_id: UUID
+    email: str | None  # the address that the user had when they left, or None if the directory forgot them
+    since: datetime

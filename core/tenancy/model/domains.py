@@ -1,4 +1,4 @@
-"""The domain of an organization and the DNS record that verifies it: entities and errors."""
+"""Domains, and home realm discovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.kernel.providers import Provider
     from core.kernel.values import Email
+
 
 # A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
 # cannot add this record (RFC 8552).
@@ -106,3 +108,31 @@ class RecordNotFound(Invalid):
         else:
             reason = f"There is no TXT record {claim.record_name}. Check its name."
         super().__init__(f"{reason} A change can take a while to become visible. Try again later.")
+
+
+class DuplicateDomain(Invalid):
+    """A domain appears twice. Send each domain once, with one provider."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(f"The domain {domain} appears twice. Send each domain once, with one provider.")
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRealmRoute:
+    """The identity provider for email addresses at exactly this domain.
+
+    The route is used only if `verified`: the organization has verified the domain or a parent
+    domain, and no other organization has verified a closer one.
+    """
+
+    domain: Domain
+    provider: Provider
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRealmMatch:
+    """The organization and the identity provider through which a user signs in."""
+
+    org_slug: str
+    provider: Provider

@@ -1,4 +1,4 @@
-"""Organizations, their tiers and limits, and memberships: entities and errors."""
+"""Organizations and their governance."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, NotFound
 from core.kernel.principals import MembershipState, OrganizationStatus, Role
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.accounts.model.accounts import AccountSummary
     from core.kernel.values import Slug
+
 
 # The limit if neither the organization nor its tier sets one (decisions 154, 155).
 DEFAULT_LIMIT = 5
@@ -128,3 +130,38 @@ class Membership:
 def to_membership_state(organization: Organization, role: Role | None) -> MembershipState:
     """Return the facts that `principals.require_capability` checks. `role` is that of the caller, or None without a membership."""
     return MembershipState(organization.id, organization.slug, organization.status, role)
+
+
+class TierNotFound(NotFound):
+    """There is no tier with this id. GET /api/platform/tiers lists the tiers."""
+
+
+class WrongOrganizationStatus(Invalid):
+    """The organization's status does not allow this. Change the status first."""
+
+    def __init__(self, status: OrganizationStatus, allowed: str) -> None:
+        super().__init__(f"The organization is {status}. This is possible only while it is {allowed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationDetails:
+    """An organization with its owner and the number of its services."""
+
+    organization: Organization
+    owner: AccountSummary
+    resembles: tuple[str, ...]  # as in `ListedOrganization`
+    service_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOrganization:
+    """An organization with the account that owns it.
+
+    `resembles` are the names that its name or slug contains: that of the product, and those of other
+    organizations. Case, accents, spaces, punctuation and look-alike letters do not matter. Names of fewer
+    than 4 letters count only as a whole. At most 5 are listed.
+    """
+
+    organization: Organization
+    owner: AccountSummary
+    resembles: tuple[str, ...] = ()

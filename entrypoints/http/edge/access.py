@@ -21,7 +21,7 @@ from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
 from core.authentication import browser, callers, impersonation
 from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
-from core.authentication.model.kept_forms import KeptFormEnded
+from core.authentication.model.reauthentication import KeptFormEnded
 from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
 from core.eventing import refusals

@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.platform_users import MfaAlertType
-from core.applications.model.access import EnrollmentOrigin
+from core.accounts.model.platform import MfaAlertType
 from core.applications.model.services import ServiceType
+from core.applications.model.users import EnrollmentOrigin
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.display import to_words
 from core.kernel.providers import OwnMethod, Provider

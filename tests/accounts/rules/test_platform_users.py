@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.model.platform_users import MfaMetrics
+from core.accounts.model.platform import MfaMetrics
 
 
 @pytest.mark.parametrize(

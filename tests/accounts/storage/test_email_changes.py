@@ -9,8 +9,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.model.accounts import EmailTaken
-from core.accounts.model.email_changes import EmailChange
+from core.accounts.model.accounts import EmailChange, EmailTaken
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email

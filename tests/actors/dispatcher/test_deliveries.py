@@ -16,8 +16,7 @@ from standardwebhooks import Webhook as Verifier
 
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
-from core.eventing.model.deliveries import DeliveryFailure
-from core.eventing.model.webhooks import OVERLAP, new_signing_secret
+from core.eventing.model.webhooks import OVERLAP, DeliveryFailure, new_signing_secret
 from core.kernel.outbound import Reply, SendFailure
 from core.kernel.principals import SYSTEM
 from ports import Ports

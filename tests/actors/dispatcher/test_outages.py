@@ -13,8 +13,8 @@ from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
 from core.eventing import deliveries
-from core.eventing.model import deliveries as deliveries_model
-from core.eventing.model.deliveries import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
+from core.eventing.model import webhooks as deliveries_model
+from core.eventing.model.webhooks import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
 from tests.actors.dispatcher.helpers import all_attempted, all_delivered, dispatching

@@ -12,7 +12,7 @@ from actors import billing_reconciler as actor
 from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
 from core.billing import reconciliation
-from core.billing.model import reconciliation as reconciliation_model
+from core.billing.model import provider_events as reconciliation_model
 from core.billing.model.provider_facts import AFTER_PERIOD, CHECK_INTERVAL, LATE_EVENTS, SOON
 from core.kernel.values import new_id, rfc3339
 from ports import Ports

@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.applications.model.access import AssigneeNotFound, NotAssigned
+from core.applications.model.users import AssigneeNotFound, NotAssigned
 from entrypoints import doctor
 from ports import Ports
 from tests.applications.api.service_users import check_counts

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from core.applications.model.end_users import EndUser, EndUserDetails, UsedService
+from core.applications.model.users import EndUser, EndUserDetails, UsedService
 from core.authentication.model.sessions import LiveSessions
 from core.kernel.values import Email
 from core.tenancy.events import sessions_revoked

@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.storage import Postgres
-from core.applications.model.access import EnrollmentOrigin
+from core.applications.model.users import EnrollmentOrigin
 from core.kernel.principals import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user

@@ -9,8 +9,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.model.access import EnrollmentOrigin
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
+from core.applications.model.users import EnrollmentOrigin
 from core.kernel.principals import SYSTEM, ServiceContext
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql

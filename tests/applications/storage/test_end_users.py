@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import Account
-from core.applications.model.end_users import EndUser, EndUserSummary, LinkedIdentity, UsedService
+from core.applications.model.users import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
 from core.kernel.values import Page, PageResult
 from tests.applications.storage.end_user_rows import enroll

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.applications.model.access import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -14,7 +14,7 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.model.email_sign_in import EmailCodeAttempt, EmailSignIn
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import digest
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_device, run_concurrently, run_sql

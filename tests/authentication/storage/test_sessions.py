@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.model.email_changes import new_email_change
+from core.accounts.model.accounts import new_email_change
 from core.accounts.model.profiles import NO_PROFILE, OwnProfile
 from core.authentication.model.sessions import Grant
 from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext

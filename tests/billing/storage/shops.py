@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.model.cancellations import Cancellation
+from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata
 from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus

@@ -12,9 +12,8 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.eventing import deliveries
-from core.eventing.model import deliveries as deliveries_model
-from core.eventing.model.deliveries import ClaimedDelivery, DispatchCapacity
-from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
+from core.eventing.model import webhooks as deliveries_model
+from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email

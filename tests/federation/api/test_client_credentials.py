@@ -12,7 +12,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.oauth.model.client_assertions import ASSERTION_TYPE
+from core.federation.oauth.model.clients import ASSERTION_TYPE
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.principals import Role, allowed_scopes
 from entrypoints.http.edge.access import access_of

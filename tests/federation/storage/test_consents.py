@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT
-from core.federation.oauth.model.consents import Consent
+from core.federation.oauth.model.authorization import Consent
 from core.kernel.principals import Role, ServiceContext
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, account, add, begin, within

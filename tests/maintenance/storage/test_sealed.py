@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
-from core.authentication.model.oauth_credentials import ServiceOAuthCredentials
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.signing_keys import SigningKey
 from core.kernel.principals import SYSTEM
 from core.kernel.providers import Provider

@@ -11,8 +11,7 @@ from core.accounts.model.devices import Device, DeviceType, Location
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.risk import LoginRisk
 from core.authentication.browser import form_token
-from core.authentication.model.email_sign_in import EmailSignIn, new_code
-from core.authentication.model.login import PendingSignIn
+from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.email_changes import new_email_change
+from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
@@ -24,7 +23,7 @@ from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import authenticate, form_token
-from core.authentication.model.oauth_credentials import ServiceOAuthCredentials
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.openid import Scope
 from core.eventing.model.webhooks import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.model.authorization import s256_challenge as challenge_of_verifier
@@ -34,8 +33,8 @@ from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
+from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
-from core.provisioning.model.tokens import ScimToken
 from core.tenancy.model.branding import BrandingSettings
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.invitations import Invitation, InvitationStatus

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import TooManyAttempts
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.model.email_sign_in import EmailCodeWrong, EmailSignInEnded
+from core.authentication.model.login import EmailCodeWrong, EmailSignInEnded
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
 from core.kernel.policy import Policy

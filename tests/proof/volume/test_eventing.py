@@ -21,8 +21,8 @@ from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import deliveries
 from core.eventing.model.audit import ANONYMOUS, AuditFilter, PlatformAuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
-from core.eventing.model.deliveries import DispatchCapacity
 from core.eventing.model.siem import MAX_BYTES
+from core.eventing.model.webhooks import DispatchCapacity
 from core.kernel.values import Page
 from core.maintenance.model.housekeeping import Sweep
 from ports import Ports

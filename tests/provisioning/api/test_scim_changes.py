@@ -13,11 +13,11 @@ from core.kernel.values import Email, digest
 from core.provisioning import groups as scim_groups
 from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
+from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.group_patches import GroupChanges, MemberChanges
 from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.schemas import ENTERPRISE_URN, USER_URN
-from core.provisioning.model.tokens import ScimTokenInvalid
 from core.provisioning.model.users import ScimUserData, parse_replacement
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password

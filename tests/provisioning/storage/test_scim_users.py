@@ -11,8 +11,8 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, digest, new_id
+from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.groups import GroupMember
-from core.provisioning.model.tokens import ScimToken
 from core.provisioning.model.users import ScimUser, WelcomeContext
 from tests.provisioning.storage.users import PROFILES, add_users
 from tests.support.builders import add_member, add_provisioned, run_sql

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.principals import Role
-from core.tenancy.model.account_control import AccountControl
+from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 

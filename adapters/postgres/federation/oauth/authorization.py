@@ -17,7 +17,7 @@ from adapters.postgres.authentication.openid import (
 )
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
-from core.applications.model.access import DeferredEnrollment
+from core.applications.model.users import DeferredEnrollment
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.principals import BrowserSession, ServiceContext
 

@@ -1,8 +1,4 @@
-"""Values and rules of OAuth authorization requests and codes.
-
-Sources: RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps), RFC 9207
-(`iss` in responses); security O-1, O-2, O-3 and O-4.
-"""
+"""Authorization requests and consents."""
 
 from __future__ import annotations
 
@@ -14,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from core.authentication.model.dpop import is_thumbprint
+from core.authentication.model.openid import scopes_of
 from core.kernel import uris
-from core.kernel.errors import GrantInvalid, Invalid
+from core.kernel.errors import GrantInvalid, Invalid, NotFound
 from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
@@ -24,9 +21,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.services import Service
-    from core.authentication.model.openid import OpenIdGrant
+    from core.authentication.model.openid import OpenIdGrant, Scope
     from core.kernel.principals import BrowserSession, ServiceContext
-    from core.programs.model.api_resources import ApiResource
+    from core.programs.model.api_resources import ApiResource, ResourceAccess
+
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
@@ -296,3 +294,46 @@ def respond(authorization: Authorization, base_url: str, **parameters: str) -> A
         ResponseMode(mode) if mode in tuple(ResponseMode) else ResponseMode.QUERY,
         {**parameters, "iss": base_url},
     )
+
+
+class ConsentNotFound(NotFound):
+    """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
+
+    `api` is None if the user has not agreed to the API resource at all. It can be empty.
+    """
+
+    scope: frozenset[Scope]
+    api: frozenset[str] | None = None
+
+    def covers(self, grant: OpenIdGrant) -> bool:
+        """Return whether the user need not be asked for anything in this grant."""
+        if not self.scope >= consent_scopes(grant):
+            return False
+        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """A user's consent to an application, with the names that the user knows."""
+
+    service_id: UUID
+    service_slug: str
+    service: str
+    org_id: UUID
+    org_slug: str
+    organization: str  # the name that its pages show
+    logo_url: str | None  # of the organization
+    scope: tuple[Scope, ...]
+    granted_at: datetime  # UTC; when the user last agreed to a new scope
+    last_sign_in_at: datetime | None = None  # UTC; at the application
+    apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
+
+
+def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
+    """Return the scopes of OpenID Connect that the user agrees to: those of the grant, and those of the claims that it names."""
+    return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))

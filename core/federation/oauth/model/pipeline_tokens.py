@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from core.federation.oauth.model.client_assertions import LEEWAY, ClientAssertionInvalid
+from core.federation.oauth.model.clients import LEEWAY, ClientAssertionInvalid
 from core.kernel.values import read_time
 
 if TYPE_CHECKING:

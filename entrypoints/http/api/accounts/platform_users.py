@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from quart import Blueprint
 
 from core.accounts import platform, platform_users
-from core.accounts.model.platform_users import FoundUser, MfaAlert, MfaAlertType
+from core.accounts.model.platform import FoundUser, MfaAlert, MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.principals import Capability, Role

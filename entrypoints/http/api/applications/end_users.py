@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_users
-from core.applications.model.end_users import EndUserDetails, EndUserSummary
+from core.applications.model.users import EndUserDetails, EndUserSummary
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.edge.access import member

@@ -4,7 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import overview
-from core.applications.model.overview import PendingTask
+from core.applications.model.analytics import PendingTask
 from core.kernel.principals import Capability
 from entrypoints.http.api.applications.analytics import DailyLoginsResponse
 from entrypoints.http.edge.access import member

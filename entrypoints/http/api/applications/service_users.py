@@ -8,7 +8,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import service_users
-from core.applications.model.service_users import ServiceUser
+from core.applications.model.users import ServiceUser
 from core.kernel.principals import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key

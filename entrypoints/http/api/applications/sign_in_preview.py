@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
-from core.federation.model.sign_in_preview import OpenIdPreview, PreviewOutcome, SamlPreview
+from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member

@@ -8,8 +8,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.authentication import oauth_credentials
-from core.authentication.model import oauth_credentials as oauth_credentials_model
-from core.authentication.model.oauth_credentials import ServiceOAuthCredentials
+from core.authentication.model import identities as oauth_credentials_model
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from entrypoints.http.api.applications.services import existing_service

@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications.model.access import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.kernel.principals import Capability
 from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources

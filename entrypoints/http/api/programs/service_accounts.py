@@ -9,7 +9,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts.model.email_queue import NoticedSecret
-from core.accounts.model.ended_secrets import CreatedSecret
+from core.accounts.model.security_notices import CreatedSecret
 from core.kernel.principals import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts

@@ -7,7 +7,7 @@ from quart import Blueprint
 
 from core.kernel.principals import Capability
 from core.provisioning import request_log
-from core.provisioning.model.request_log import ScimRequest
+from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, ports

@@ -11,8 +11,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.kernel.principals import Capability, OrganizationStatus
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
-from core.tenancy.model.governance import ListedOrganization
-from core.tenancy.model.organizations import Organization, Tier
+from core.tenancy.model.organizations import ListedOrganization, Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request

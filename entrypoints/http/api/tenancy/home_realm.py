@@ -10,7 +10,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
-from core.tenancy.model.home_realm import HomeRealmRoute
+from core.tenancy.model.domains import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, app_context, ports

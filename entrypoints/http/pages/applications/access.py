@@ -7,9 +7,9 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import access, services
-from core.applications.model import access as access_model
-from core.applications.model.access import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
+from core.applications.model import users as access_model
 from core.applications.model.services import Service
+from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability

@@ -7,7 +7,7 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.applications import overview
-from core.applications.model.overview import PendingTask
+from core.applications.model.analytics import PendingTask
 from core.kernel.principals import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -6,7 +6,7 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.authentication import oauth_credentials
-from core.authentication.model.oauth_credentials import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
+from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from core.kernel.providers import Provider

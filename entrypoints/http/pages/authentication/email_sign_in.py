@@ -6,8 +6,7 @@ from quart import Blueprint, Response, request
 
 from core.accounts.model.accounts import LinkInvalid
 from core.authentication import email_sign_in as requests
-from core.authentication.model.email_sign_in import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff
-from core.authentication.model.login import PreAuthToken
+from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff, PreAuthToken
 from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
 from core.federation.sign_in import BrowserSignIn, BrowserTarget

@@ -12,11 +12,12 @@ from quart import Blueprint, Response, request
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.authentication import browser
-from core.authentication.model.email_sign_in import EmailCodeMalformed
-from core.authentication.model.kept_forms import KeptForm, KeptFormEnded
+from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.reauthentication import (
     EmailedCodeWrong,
     FirstFactorMissing,
+    KeptForm,
+    KeptFormEnded,
     PasswordWrong,
     ReauthenticationProof,
     SecondFactorMissing,

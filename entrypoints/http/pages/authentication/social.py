@@ -10,7 +10,7 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.federation import provider_callback
-from core.federation.model.social import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.provider_callback import ErrorReported, IdentityLinked, NotSignedInAgain, ProviderReturn, SignedInAgain, SignInStep

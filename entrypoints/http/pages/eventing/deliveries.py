@@ -6,8 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
-from core.eventing.model.deliveries import Delivery
-from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook, WebhookInactive
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook, WebhookInactive
 from core.kernel.principals import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page

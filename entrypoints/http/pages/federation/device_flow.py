@@ -9,7 +9,7 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.model.access import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.authentication import browser
 from core.federation.oauth import device_flow
 from core.federation.oauth.model.device_flow import (

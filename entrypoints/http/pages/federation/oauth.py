@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 from quart import Blueprint, Response, request
 
 from core.authentication import browser
-from core.authentication.model.oauth_credentials import parse_provider
+from core.authentication.model.identities import parse_provider
 from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps, pushed_requests
@@ -24,8 +24,8 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
+    consent_scopes,
 )
-from core.federation.oauth.model.consents import consent_scopes
 from core.federation.oauth.model.openid_requests import AccessDenied, OpenIdRequest
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH

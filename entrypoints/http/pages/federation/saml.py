@@ -4,7 +4,7 @@ from functools import partial
 
 from quart import Blueprint, Response, after_this_request, request
 
-from core.applications.model.access import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.errors import Refusal, refuse

@@ -9,7 +9,7 @@ from core.kernel.errors import Refusal
 from core.kernel.principals import OrganizationStatus
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
-from core.tenancy.model.governance import WrongOrganizationStatus
+from core.tenancy.model.organizations import WrongOrganizationStatus
 from entrypoints.http.api.tenancy.governance import (
     ApprovalRequest,
     OrganizationsQuery,

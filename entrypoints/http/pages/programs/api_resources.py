@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.model.access import AssigneeNotFound
+from core.applications.model.users import AssigneeNotFound
 from core.kernel.errors import Refusal
 from core.kernel.principals import Capability
 from core.kernel.values import Email

@@ -10,8 +10,7 @@ from core.kernel.principals import Capability
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
-from core.tenancy.model.domains import DomainClaim, DomainNotSet
-from core.tenancy.model.home_realm import DuplicateDomain, HomeRealmRoute
+from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomain, HomeRealmRoute
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.edge.access import member_page

@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response
 
 from core.authentication import browser, joining
-from core.authentication.model.joining import InvitationAnswer, OpenInvitation
-from core.authentication.model.login import PreAuthToken
+from core.authentication.model.login import InvitationAnswer, OpenInvitation, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import BrowserTarget, InvitationCredentials
 from core.kernel.display import ROLES, format_utc

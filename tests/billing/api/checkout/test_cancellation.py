@@ -6,9 +6,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.applications import cancellations
-from core.applications.model import cancellations as cancellations_model
+from core.applications.model import plans as cancellations_model
 from core.billing import reconciliation
-from core.billing.model import reconciliation as reconciliation_model
+from core.billing.model import provider_events as reconciliation_model
 from core.billing.model.provider_facts import SOON
 from core.kernel.errors import StorageDown
 from core.kernel.principals import SYSTEM

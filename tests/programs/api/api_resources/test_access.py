@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.applications.model.access import AssigneeNotFound
+from core.applications.model.users import AssigneeNotFound
 from core.programs.model.api_resources import NotAssignedToResource, OwnScopeUnknown, PublicClientHasNoScopes, ResourceClientNotFound
 from tests.support.builders import EMAIL, Answer, add_member, run_sql
 from tests.support.services import add_api_resource, add_service, add_service_user

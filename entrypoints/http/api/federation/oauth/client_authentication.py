@@ -9,8 +9,7 @@ from pydantic import Field
 from quart import request
 
 from core.federation.oauth import clients
-from core.federation.oauth.model.client_assertions import ASSERTION_TYPE
-from core.federation.oauth.model.clients import ClientCredentials, OAuthClient
+from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.rate_limits import Bucket

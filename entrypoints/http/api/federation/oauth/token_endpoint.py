@@ -15,8 +15,7 @@ from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
 from core.federation.oauth.model.authorization import RequestedAccess
-from core.federation.oauth.model.client_credentials import ProgramToken
-from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient
+from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,

@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.model.access import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid

@@ -1,9 +1,11 @@
-"""Values and refusals of sign-ins through identity providers."""
+"""Sign-in through identity providers, and its preview."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from core.authentication.model.identities import PendingIdentity
@@ -12,8 +14,11 @@ from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from core.authentication.model.openid import Scope
     from core.federation.oauth.model.authorization import AuthorizationRequest
+    from core.federation.saml.model.configuration import NameIdFormat
     from core.kernel.providers import FederatedIdentity, Provider
+
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -123,3 +128,46 @@ class ProviderAnswer:
     code: str | None = field(repr=False)
     error: str | None
     issuer: str | None
+
+
+class PreviewOutcome(StrEnum):
+    """The next step of a sign-in."""
+
+    SIGNED_IN = "signed_in"  # at once
+    CONSENT = "consent"  # the user is asked first
+    SIGN_IN = "sign_in"  # the user must sign in again, for example with the second factor
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdPreview:
+    """The result with OAuth. The claims are None without the scope `openid`, and if the user could not be signed in now."""
+
+    outcome: PreviewOutcome
+    redirect_uri: str
+    error: str | None = None  # the error code of OAuth
+    message: str | None = None
+    scope: tuple[Scope, ...] = ()
+    id_token: Mapping[str, object] | None = None
+    userinfo: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamlPreview:
+    """The result with SAML. `name_id` is None if the sign-on itself would create it."""
+
+    outcome: PreviewOutcome
+    entity_id: str  # of the service
+    name_id_format: NameIdFormat
+    error: str | None = None
+    message: str | None = None
+    name_id: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInPreview:
+    """The results of both protocols. None where the application does not use it."""
+
+    openid: OpenIdPreview | None
+    saml: SamlPreview | None
