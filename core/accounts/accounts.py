@@ -25,8 +25,8 @@ from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuatio
 from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.errors import refuse
-from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Caller, Person
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.risk import LoginRisk
-    from core.kernel.principals import Caller, Person
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -23,7 +23,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.kernel.principals import require_sign_in
+from core.kernel.access import require_sign_in
 from core.kernel.sign_in_age import SignInAge
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account, EmailChange
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.security_notices import EndedCredential
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
     from core.kernel.providers import Provider
 
 

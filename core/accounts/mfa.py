@@ -33,9 +33,9 @@ from core.accounts.model.mfa import (
 )
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
-from core.kernel.principals import AccountGone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from core.kernel.deferred import Deferred
-    from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Transaction
 

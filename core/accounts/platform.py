@@ -24,15 +24,17 @@ from core.accounts.model.platform import (
     SecondFactorNeeded,
 )
 from core.accounts.notices import ended_secrets
+from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
-    from core.kernel.principals import PlatformCaller
+    from core.kernel.callers import PlatformCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -21,8 +21,8 @@ from core.accounts.model.platform import (
 )
 from core.accounts.platform import lock_target_account
 from core.kernel import event_catalog
+from core.kernel.access import NotAPlatformOwner
 from core.kernel.errors import refuse
-from core.kernel.principals import NotAPlatformOwner
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
+    from core.kernel.callers import PlatformCaller
     from core.kernel.event_catalog import Event
-    from core.kernel.principals import PlatformCaller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from core.accounts.model.accounts import Account
     from core.accounts.model.security_notices import SecurityNotice
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

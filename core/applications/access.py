@@ -9,7 +9,7 @@ from core.applications import events, services
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.services import Service
     from core.applications.model.users import AccessSettings, Assignment
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
     from ports.storage import Transaction

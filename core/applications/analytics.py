@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from core.billing.model.subscriptions import SubscriptionStatus
-    from core.kernel.principals import OrganizationCaller, ServiceKey
+    from core.kernel.callers import OrganizationCaller, ServiceKey
     from ports import Ports
 
 

@@ -22,8 +22,8 @@ from core.applications.model.plans import (
     Cancellation,
     CancellationNotRecorded,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, StorageDown
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from core.applications.model.plans import Cancellation, Plan
     from core.applications.model.services import Service
     from core.applications.model.users import EnrollmentOrigin
-    from core.kernel.principals import Role
+    from core.kernel.roles import Role
 
 
 def user_created(user_id: UUID, service: Service) -> Event:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
 
 if TYPE_CHECKING:
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 

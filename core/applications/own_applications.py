@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from core.applications.model.users import OwnApplication
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200

@@ -9,7 +9,7 @@ from core.applications import events, services
 from core.applications.model.plans import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
 from core.applications.model.services import ServiceNotFound
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Batches, new_id, provided
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.plans import PlanChanges, PlanTerms
     from core.applications.model.services import Service
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 

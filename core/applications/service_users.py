@@ -15,7 +15,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events
 from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP
 from core.tenancy import members
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from core.accounts.model.accounts import Account
     from core.applications.model.services import Service
-    from core.kernel.principals import ServiceKey
+    from core.kernel.callers import ServiceKey
     from core.kernel.values import Email, Keep, PageResult
     from core.tenancy.model.organizations import Organization
     from ports import Ports

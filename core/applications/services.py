@@ -25,8 +25,10 @@ from core.applications.model.services import (
     apply_settings,
     ensure_client_secret,
 )
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import Capability, OrganizationNotFound, OrganizationStatus
+from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.services import ServiceSettings, ServiceType
-    from core.kernel.principals import Member, OrganizationCaller, ServiceContext
+    from core.kernel.callers import Member, OrganizationCaller, ServiceContext
     from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction

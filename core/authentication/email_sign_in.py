@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from core.accounts.model.devices import PresentedDevice
     from core.applications.model.services import Service
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller, ServiceContext
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

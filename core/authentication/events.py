@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from core.authentication.model.personal_tokens import PersonalToken
     from core.authentication.model.sessions import Session
     from core.authentication.model.signing_keys import SigningKey
-    from core.kernel.principals import Member, ServiceContext
+    from core.kernel.callers import Member, ServiceContext
     from core.kernel.providers import Provider
 
 

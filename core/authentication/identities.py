@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.users import LinkedIdentity
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction

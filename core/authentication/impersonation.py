@@ -18,9 +18,10 @@ from core.accounts.model.risk import LoginRisk
 from core.applications.model.services import ServiceNotFound
 from core.authentication import events, sessions
 from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
+from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
+from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.kernel.principals import Member, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from core.accounts.model.accounts import Account
     from core.accounts.model.devices import DeviceFingerprint
     from core.billing.model.subscriptions import Entitlement
-    from core.kernel.principals import Person, ServiceContext
+    from core.kernel.callers import Person, ServiceContext
     from core.kernel.values import Email
     from core.tenancy.model.organizations import Organization
     from ports import Ports

@@ -23,8 +23,8 @@ from core.accounts.model.profiles import ProfileChanges
 from core.applications.model.users import AccessPolicy
 from core.authentication import login
 from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, Person
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -40,8 +40,9 @@ from core.authentication.model.login import (
     VerifiedSignIn,
 )
 from core.authentication.session_start import start_session
+from core.kernel.callers import Person
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
-from core.kernel.principals import Person, PreAuthClaims
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from core.accounts.model.mfa import VerifiedCode
     from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import LoginAttempt
-    from core.kernel.principals import Caller, ServiceContext
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction

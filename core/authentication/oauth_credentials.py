@@ -9,13 +9,13 @@ from core.applications.model import services as services_model
 from core.authentication import events
 from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.providers import ProviderClient
     from ports import Ports
 

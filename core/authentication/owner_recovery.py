@@ -9,8 +9,8 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.authentication import events, login
 from core.authentication.model.login import SignInMethod
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, NotFound, refuse
-from core.kernel.principals import SYSTEM
 from core.kernel.providers import OwnMethod
 from core.kernel.values import digest, new_secret
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.accounts.model.accounts import Account
     from core.accounts.model.devices import PresentedDevice
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from core.authentication.model.dpop import ProofUse
-    from core.kernel.principals import Caller, Person
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
 

@@ -23,15 +23,16 @@ from core.applications import services
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
+from core.kernel.access import BlockedByDirectory
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, OrganizationStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
     from core.billing.model.subscriptions import Entitlement
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

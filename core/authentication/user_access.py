@@ -11,8 +11,9 @@ from core.accounts.model.platform import AccountNotFound, CannotDeactivateSelf, 
 from core.accounts.notices import ended_secrets
 from core.accounts.platform_users import lock_account, record_with_reason
 from core.authentication import events
+from core.kernel.callers import Person
 from core.kernel.errors import Invalid, Limited, refuse
-from core.kernel.principals import Person, Role
+from core.kernel.roles import Role
 from core.tenancy import members
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from core.accounts.model.platform import FoundUser, UserMfaStatus
     from core.applications.model.users import LinkedIdentity
     from core.authentication.model.sessions import LiveSession
-    from core.kernel.principals import PlatformCaller
+    from core.kernel.callers import PlatformCaller
     from core.kernel.values import PageResult
     from ports import Ports
     from ports.storage import Transaction

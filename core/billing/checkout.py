@@ -25,15 +25,16 @@ from core.billing.model.checkout import (
 )
 from core.billing.model.provider_facts import SOON
 from core.billing.model.provider_objects import CheckoutMetadata
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, refuse
-from core.kernel.principals import SYSTEM, Capability
+from core.kernel.roles import Capability
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from core.billing.model.checkout import CheckoutSession
-    from core.kernel.principals import Member
+    from core.kernel.callers import Member
     from ports import Ports
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.billing.model.subscriptions import OwnSubscription
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200

@@ -25,7 +25,7 @@ from core.billing.model.provider_objects import (
     require_provider_id,
 )
 from core.billing.provider_state import apply_provider_state, notify_subscriber, update_subscription
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import KEEP, new_id, parse_id
 
 if TYPE_CHECKING:

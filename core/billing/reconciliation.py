@@ -26,8 +26,8 @@ from core.billing.model.provider_events import (
 from core.billing.model.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
 from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSubscription
 from core.billing.provider_state import apply_provider_state
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed
-from core.kernel.principals import SYSTEM
 from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
 
 if TYPE_CHECKING:

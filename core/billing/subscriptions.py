@@ -32,7 +32,7 @@ from core.billing.model.subscriptions import (
     SubscriptionStatus,
 )
 from core.kernel.errors import refuse
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP, PageResult, new_id, provided
 from core.maintenance import housekeeping
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller, Person, ServiceKey
+    from core.kernel.callers import OrganizationCaller, Person, ServiceKey
     from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction

@@ -31,10 +31,12 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import events as saml_events
 from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
-from core.kernel import principals, uris
+from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Refusal
-from core.kernel.principals import SYSTEM, OrganizationContext, OrganizationStatus, Permission, Person, Role, ServiceKey
+from core.kernel.roles import Permission, Role
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
 from core.programs.model.api_resources import ResourceScope
@@ -54,7 +56,8 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.dpop import ProofUse
     from core.eventing.model.webhooks import Webhook
-    from core.kernel.principals import Caller, Member
+    from core.kernel.callers import Member
+    from core.kernel.causes import Caller
     from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
@@ -239,7 +242,7 @@ async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, 
     owner = await _ensure_user(seeding, _owner_email(slug))
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
     context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
-    caller = principals.to_member(_as_person(owner), context)
+    caller = to_member(_as_person(owner), context)
     admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
     web = await _ensure_application(seeding, caller, WEB, "Web Shop", ServiceType.WEB)
     mobile = await _ensure_application(seeding, caller, MOBILE, "Mobile Shop", ServiceType.MOBILE)

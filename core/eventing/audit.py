@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.eventing.model.audit import AuditEntry, AuditFilter
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page
     from ports import Ports
 

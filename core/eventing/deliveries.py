@@ -26,8 +26,8 @@ from core.eventing.model.webhooks import (
     build_headers,
     failed_outcome,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,8 +21,8 @@ from core.eventing.model.webhooks import (
     DispatchCapacity,
     failed_outcome,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:

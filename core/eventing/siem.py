@@ -32,16 +32,17 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
-from core.kernel.principals import SYSTEM, Capability
+from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}

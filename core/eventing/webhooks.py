@@ -24,7 +24,7 @@ from core.eventing.model.webhooks import (
 )
 from core.kernel.errors import refuse
 from core.kernel.outbound import parse_target
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, new_id, provided
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.eventing.model.webhooks import Delivery
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
 

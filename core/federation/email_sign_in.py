@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.login import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
     from core.federation.sign_in import BrowserSignIn
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from core.federation.model.sign_in import ProviderAnswer, ProviderState
     from core.federation.oauth.model.authorization import AuthorizationResponse
     from core.federation.sign_in import BrowserSignIn
-    from core.kernel.principals import Caller, Visitor
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from ports import Ports
 
 

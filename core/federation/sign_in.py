@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.sessions import TokenPair
     from core.federation.model.sign_in import ProviderState
-    from core.kernel.principals import Caller, PreAuthClaims, ServiceContext
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
+    from core.kernel.claims import PreAuthClaims
     from core.kernel.providers import FederatedIdentity, Provider
     from core.kernel.values import Email
     from core.tenancy.model.branding import Design

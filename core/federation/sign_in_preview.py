@@ -27,8 +27,8 @@ from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
-from core.kernel.principals import OrganizationStatus, Visitor
 from core.kernel.values import new_id, new_secret
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.openid import OpenIdGrant
     from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.principals import BrowserSession, Member, ServiceContext
+    from core.kernel.callers import BrowserSession, Member, ServiceContext
     from ports import Ports
 
 DEFAULT_SCOPE = "openid profile email org roles"

@@ -36,8 +36,9 @@ from core.authentication import email_sign_in
 from core.authentication.model import login as email_sign_in_model
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.reauthentication import CODE_TTL
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
 from core.kernel.page_paths import ORGANIZATIONS_PATH
-from core.kernel.principals import SYSTEM, OrganizationStatus
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
 

@@ -11,7 +11,7 @@ from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.mail_server import MailServerCheck, MailServerNotSet
 
 if TYPE_CHECKING:
-    from core.kernel.principals import Member
+    from core.kernel.callers import Member
     from core.tenancy.model.branding import Design
     from ports import Ports
     from ports.outside import EmailMessage

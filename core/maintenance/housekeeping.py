@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts.model.mfa import SETUP_TTL
 from core.accounts.model.security_notices import UNDO_TTL
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.maintenance import log_redaction
 from core.maintenance.model.housekeeping import (
     BATCH,

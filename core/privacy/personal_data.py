@@ -15,8 +15,9 @@ from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.notices import ended_secrets, security_notices
+from core.kernel.access import NotForApplications
+from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
-from core.kernel.principals import NotForApplications, Person
 from core.kernel.values import Batches
 from core.maintenance import log_redaction
 from core.maintenance.model import log_redaction as log_redaction_model

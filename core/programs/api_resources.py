@@ -9,7 +9,7 @@ from core.applications import access
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep, new_id, provided
 from core.programs import events
 from core.programs.model.api_resources import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from core.programs.model.api_resources import ResourceAssignment, ResourceScope
     from ports import Ports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.programs import events
 from core.tenancy import organizations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.security_notices import CreatedSecret
-    from core.kernel.principals import Member
+    from core.kernel.callers import Member
     from ports import Ports
 
 

@@ -12,7 +12,7 @@ from core.programs.model.credentials import CredentialKind, NotForApiResources
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
 

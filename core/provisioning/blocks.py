@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import events
 from core.provisioning.model.users import NotBlocked
 from core.tenancy import organizations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from core.provisioning.model.users import DirectoryBlock
     from ports import Ports

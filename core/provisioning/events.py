@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import Role
+    from core.kernel.roles import Role
     from core.provisioning.model.directories import ScimToken
 
 

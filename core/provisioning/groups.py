@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import ScimClient
+    from core.kernel.callers import ScimClient
     from core.provisioning.model.filters import ScimFilter
     from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.services import Service
-    from core.kernel.principals import ScimClient
+    from core.kernel.callers import ScimClient
     from core.provisioning.model.filters import ScimFilter
     from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports

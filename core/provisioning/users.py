@@ -20,7 +20,7 @@ from core.accounts.model.accounts import AccountOrigin, new_account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
 from core.kernel.errors import refuse
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
-    from core.kernel.principals import ScimClient
+    from core.kernel.callers import ScimClient
     from core.kernel.values import PageResult
     from core.provisioning.model.filters import ScimFilter
     from core.provisioning.model.patches import UserPatch

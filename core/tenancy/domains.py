@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Domain, new_secret
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import (
@@ -26,7 +26,7 @@ from core.tenancy.model.domains import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Email, Page, PageResult
     from core.tenancy.model.domains import ForeignAccount, ForeignInvitation
     from ports import Ports

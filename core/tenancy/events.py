@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.kernel.principals import Role
     from core.kernel.providers import Provider
+    from core.kernel.roles import Role
     from core.kernel.values import Domain
     from core.tenancy.model.branding import BrandingSettings
     from core.tenancy.model.domains import DomainClaim

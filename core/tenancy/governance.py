@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from core.accounts import platform
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel import event_catalog
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.principals import SYSTEM, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import KEEP
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import PlatformCaller
+    from core.kernel.callers import PlatformCaller
     from core.kernel.values import Keep, PageResult
     from core.tenancy.model.organizations import Organization, Tier
     from ports import Ports

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
 from core.accounts.model.accounts import EmailNotFree
+from core.kernel.access import BlockedByDirectory, RoleInsufficient
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
@@ -45,7 +47,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
-    from core.kernel.principals import Caller, OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.causes import Caller
     from core.kernel.values import Page, PageResult
     from core.tenancy.model.branding import Design
     from core.tenancy.model.organizations import Organization

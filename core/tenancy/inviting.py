@@ -7,8 +7,10 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.access import NotForServiceAccounts, require_sign_in
+from core.kernel.callers import Member
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Capability, Member, NotForServiceAccounts, Role, require_sign_in
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.errors import Refusal
-    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.tenancy import events, organizations
 from core.tenancy.model import mail_server
 from core.tenancy.model.mail_server import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 

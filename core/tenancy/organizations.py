@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING
 
 from core.accounts import own_account
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel import principals
+from core.kernel.access import AddressNotVerified, OrganizationNotFound, require_capability, require_sign_in
+from core.kernel.callers import Member, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import (
-    AddressNotVerified,
-    Capability,
-    Member,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    require_sign_in,
-)
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
@@ -41,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import Account
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -64,7 +56,7 @@ async def lock_organization_for(
         role = None if membership is None else membership.role
     else:
         role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
-    context = principals.require_capability(to_membership_state(organization, role), capability, inactive=inactive)
+    context = require_capability(to_membership_state(organization, role), capability, inactive=inactive)
     return organization, context.role
 
 

@@ -14,7 +14,7 @@ import psycopg
 
 from adapters.postgres.authentication.logins import SHARDS
 from core.applications.model.api_keys import generate_key
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import LOGIN_SHARDS_KEPT
 from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes

@@ -18,8 +18,8 @@ from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, Platfo
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
-from core.kernel.principals import Caller
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl

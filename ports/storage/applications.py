@@ -32,8 +32,8 @@ from core.applications.model.users import (
     UsedService,
 )
 from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.principals import ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Email, Page, PageResult
 

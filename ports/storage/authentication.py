@@ -37,8 +37,9 @@ from core.authentication.model.sessions import (
     Session,
 )
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import BrowserSession, SessionContext
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
-from core.kernel.principals import BrowserSession, Caller, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult
 

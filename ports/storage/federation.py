@@ -23,8 +23,8 @@ from core.federation.saml.model.configuration import CertificateState, SamlCerti
 from core.federation.saml.model.logout import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
 from core.kernel.rate_limits import Bucket
 

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.security_notices import CreatedSecret, EndedCredential
-from core.kernel.principals import ProgramClaims, Role
+from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
+from core.kernel.roles import Role
 from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential

@@ -9,9 +9,10 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
-from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.branding import BrandingSettings, Design
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute

@@ -11,7 +11,8 @@ from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.accounts import EmailChange
 from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult
 from core.accounts.model.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Person
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from core.mailing import preparation
 from ports import Ports

@@ -13,7 +13,7 @@ from core.accounts import accounts
 from core.accounts.model import email_queue
 from core.accounts.model.email_queue import EmailKind, EmailOutcome
 from core.accounts.model.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Anonymous
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model

@@ -19,9 +19,9 @@ from core.accounts.model import email_queue
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.platform import PlatformFigures
 from core.authentication.tokens import signing_keys
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics

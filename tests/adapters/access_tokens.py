@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from adapters.crypto import JwtTokens
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid
-from core.kernel.principals import Claims
 from core.kernel.values import Email
 
 BASE_URL = "https://sso.example.com"

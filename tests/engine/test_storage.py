@@ -15,8 +15,9 @@ from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication import callers, sessions
 from core.authentication.model.dpop import PresentedToken
+from core.kernel.access import Requirement
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Outage, Refusal, StorageDown
-from core.kernel.principals import SYSTEM, Requirement
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from ports import Ports

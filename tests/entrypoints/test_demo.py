@@ -19,7 +19,7 @@ from core.applications.model.services import RedirectUriInvalid
 from core.demo import creation
 from core.demo.model.demo import Demo, DemoRefused
 from core.federation.saml.model.configuration import SamlCertificate
-from core.kernel.principals import Person
+from core.kernel.callers import Person
 from core.tenancy import governance
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports

@@ -16,8 +16,8 @@ from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.principals import GRANTABLE, Role
 from core.kernel.providers import OwnMethod, Provider
+from core.kernel.roles import GRANTABLE, Role
 from entrypoints.http.pages import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS

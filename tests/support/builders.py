@@ -54,8 +54,11 @@ from core.authentication import login, session_start
 from core.authentication.model.login import SignedIn as StartedSession
 from core.authentication.model.sessions import Session, TokenPair
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM, Caller
+from core.kernel.claims import Claims
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM, Caller, Claims, Role, ServiceContext
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.mailing import preparation

@@ -7,7 +7,7 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.authentication.model.personal_tokens import PersonalToken, new_personal_token
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id
 from ports import Ports
 

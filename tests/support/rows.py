@@ -15,7 +15,7 @@ from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, QueuedEmail
 from core.authentication.model.sessions import Session
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest
 from tests.support.waiting import eventually

@@ -14,7 +14,7 @@ from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 

@@ -17,7 +17,7 @@ from core.accounts.model.platform import (
     UserMfaStatus,
     UserOrganization,
 )
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 
 

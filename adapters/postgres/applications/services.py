@@ -17,7 +17,7 @@ from core.applications.model.services import CLIENT_SETTINGS, Service, ServiceOr
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.billing.model.subscriptions import Entitlement
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 

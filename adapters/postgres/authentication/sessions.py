@@ -48,17 +48,10 @@ from core.authentication.model.sessions import (
     RotatedSession,
     Session,
 )
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, Person, SessionContext
 from core.kernel.errors import SessionEnded
-from core.kernel.principals import (
-    BrowserSession,
-    MembershipState,
-    OrganizationContext,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    SessionContext,
-)
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 

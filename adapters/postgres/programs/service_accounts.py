@@ -7,7 +7,8 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Capability, MembershipState, OrganizationStatus, Role
+from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.kernel.principals import OrganizationStatus
+from core.kernel.callers import OrganizationStatus
 from core.provisioning.model.directories import ScimToken, ScimTokenRecord
 
 # `to_token` reads the columns in this order.

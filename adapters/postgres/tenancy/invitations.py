@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.service_accounts import SUMMARY
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 

@@ -13,8 +13,8 @@ from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
-from core.kernel.principals import OrganizationStatus
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.kernel.principals import Role
+    from core.kernel.roles import Role
     from core.kernel.values import Email
 
 

@@ -18,7 +18,7 @@ from core.kernel.values import KEEP, Keep, is_printable, provided
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from core.kernel.values import Email
 
 MAX_NAME_LENGTH: Final = 100

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import Invalid
-from core.kernel.principals import Capability, Role, has_capability
+from core.kernel.roles import Capability, Role, has_capability
 
 if TYPE_CHECKING:
     from uuid import UUID

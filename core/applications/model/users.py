@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from core.authentication.model.sessions import LiveSessions
     from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import ServiceContext
     from core.kernel.deferred import Deferred
-    from core.kernel.principals import ServiceContext
     from core.kernel.providers import Provider
     from core.kernel.values import Email
 

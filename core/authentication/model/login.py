@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from core.accounts.model.devices import PresentedDevice
 from core.applications.model.users import NoAccessToService
+from core.kernel.access import BlockedByDirectory
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
-from core.kernel.principals import BlockedByDirectory
 from core.kernel.providers import OwnMethod
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from core.authentication.model.openid import OpenIdGrant, UserFacts
     from core.authentication.model.sessions import Grant, Session
     from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import Person, ServiceContext
     from core.kernel.deferred import Deferred
     from core.kernel.policy import Policy
-    from core.kernel.principals import Person, ServiceContext
     from core.kernel.values import Email
     from core.tenancy.model.invitations import ReceivedInvitation
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.billing.model.subscriptions import Entitlement
-    from core.kernel.principals import Role
+    from core.kernel.roles import Role
     from core.kernel.values import Email
 
 USERINFO_PATH: Final = "/auth/userinfo"

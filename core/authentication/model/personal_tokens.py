@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import PersonalTokenContext, SessionContext
+    from core.kernel.callers import PersonalTokenContext, SessionContext
     from core.kernel.values import Email
 
 DEFAULT_DAYS: Final = 30

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.authentication.model.openid import Authentication
 from core.billing.model.subscriptions import Entitlement
-from core.kernel import principals
+from core.kernel.access import NotAMember
 from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.values import new_id
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from core.authentication.model.dpop import KeyBinding
     from core.authentication.model.openid import OpenIdGrant, UserFacts
-    from core.kernel.principals import Caller, OrganizationStatus, Role, ServiceContext
+    from core.kernel.callers import OrganizationStatus, ServiceContext
+    from core.kernel.causes import Caller
+    from core.kernel.roles import Role
     from core.kernel.values import Email
 
 # A race is lost when another request refreshes the tokens of the same session at the same moment.
@@ -45,7 +47,7 @@ class RefreshTokenBound(RefreshTokenInvalid):
     """This refresh token, or its application, needs a DPoP proof. Send the token to POST /auth/token with a proof of its key."""
 
 
-class MembershipEnded(principals.NotAMember):
+class MembershipEnded(NotAMember):
     """You are no longer a member of this organization. Sign in again."""
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from ports import Ports
 
 

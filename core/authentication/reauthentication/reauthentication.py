@@ -37,8 +37,8 @@ from core.authentication.model.reauthentication import (
     SecondFactorMissing,
 )
 from core.authentication.oauth_credentials import platform_providers
+from core.kernel.access import AccountGone
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AccountGone
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
 from core.kernel.values import digest
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from core.accounts.model.accounts import Account
     from core.accounts.model.mfa import VerifiedCode
     from core.authentication.model.reauthentication import ReauthenticationProof
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from core.kernel.sign_in_age import SignInFacts
     from ports import Ports
     from ports.storage import Reading, Transaction

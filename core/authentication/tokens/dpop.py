@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from core.authentication.model.dpop import NonceKey, PresentedToken, SentProof
-    from core.kernel.principals import Claims, ProgramClaims
+    from core.kernel.claims import Claims, ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts.model import accounts
+from core.kernel.callers import Member, Person, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
-from core.kernel.principals import Member, Person, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.values import parse_id
 
 if TYPE_CHECKING:
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.causes import Caller
     from core.kernel.event_catalog import EventKind
-    from core.kernel.principals import Caller, OrganizationCaller
 
 
 class TargetTypeRequired(Invalid):

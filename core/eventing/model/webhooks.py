@@ -16,18 +16,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from core.eventing.model import audit
+from core.kernel.callers import Member
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import EVENT_KINDS, EventKind
-from core.kernel.principals import Member
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.outbound import Reply, SendFailure
     from core.kernel.policy import Policy
-    from core.kernel.principals import OrganizationCaller
 
 
 # After a rotation, the old secret signs beside the new one for this time, so that receivers can

@@ -48,9 +48,11 @@ from core.federation.oauth.model.authorization import (
 )
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed
-from core.kernel import principals, uris
+from core.kernel import uris
+from core.kernel.access import OrganizationNotFound, require_mfa
+from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
 from core.programs.model.api_resources import NoAccessToResource
@@ -67,7 +69,8 @@ if TYPE_CHECKING:
     from core.billing.model.subscriptions import Entitlement
     from core.federation.oauth.model.authorization import RedeemedAuthorizationCode
     from core.federation.oauth.model.clients import OAuthClient
-    from core.kernel.principals import Caller, ServiceContext, Visitor
+    from core.kernel.callers import ServiceContext, Visitor
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 
@@ -123,7 +126,7 @@ async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Se
     if (request.org is None) != (request.service is None):
         raise OrgOrServiceMissing
     if not is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
-        raise principals.OrganizationNotFound
+        raise OrganizationNotFound
     if request.org is not None and request.service is not None:
         org_slug, client = request.org, await read.services.client_by_slug(request.org, request.service)
     elif request.client_id in (None, FRONTEND_CLIENT_ID):
@@ -166,7 +169,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
     AccessDenied if the user has just withdrawn the consent; the errors of
     `own_account.lock_own_account`.
     """
-    principals.require_mfa(visitor)
+    require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
     record = AuthorizationCode(
         service=context,

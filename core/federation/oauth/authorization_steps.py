@@ -30,8 +30,8 @@ from core.federation.oauth.model.openid_requests import (
     SignInRequired,
 )
 from core.federation.oauth.model.pushed_requests import PushedRequest, PushedRequestRequired
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.client_settings import ClientSettings
     from core.federation.oauth.model.authorization import Authorization
-    from core.kernel.principals import Visitor
+    from core.kernel.callers import Visitor
     from ports import Ports
 
 STAMP_TTL: Final = timedelta(hours=1)

@@ -14,10 +14,12 @@ from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
 from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
-from core.kernel import principals, uris
+from core.kernel import uris
+from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope, in_order
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, ProgramClaims
 from core.kernel.values import new_id
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
@@ -84,7 +86,7 @@ def _to_program(client: OAuthClient) -> ProgramClient:
 
 def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
     if account.role is not None:
-        return principals.allowed_scopes(account.role, account.scopes)
+        return allowed_scopes(account.role, account.scopes)
     of_platform = (scope for scope in ApiScope if scope.area.is_of_platform)
     return in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from core.federation.oauth.model import pipeline_tokens as pipelines
 from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
 from core.kernel import scannable_secrets
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
 

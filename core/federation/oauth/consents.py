@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.services import Service
     from core.federation.oauth.model.authorization import Consent
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Reading, Transaction
 

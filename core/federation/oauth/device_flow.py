@@ -50,8 +50,9 @@ from core.federation.oauth.model.device_flow import (
     normalize_user_code,
 )
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
+from core.kernel.access import require_mfa
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
 from core.programs.model.api_resources import NoAccessToResource
@@ -66,7 +67,8 @@ if TYPE_CHECKING:
     from core.authentication.model.sessions import TokenPair
     from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
     from core.federation.oauth.model.device_flow import DevicePoll
-    from core.kernel.principals import Caller, ServiceContext
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 

@@ -22,14 +22,15 @@ from core.federation.oauth.model.end_session import (
     PostLogoutRedirectUriNotRegistered,
 )
 from core.kernel import uris
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Refusal, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus
 from core.kernel.values import digest, is_printable, parse_id
 
 if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.openid import IdTokenHint
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading
 

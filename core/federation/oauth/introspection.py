@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.authentication.tokens import signing_keys
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
-from core.kernel.principals import ProgramClaims
 from core.kernel.values import digest
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from core.authentication.model.sessions import IntrospectedSession
     from core.federation.oauth.model.clients import OAuthClient
-    from core.kernel.principals import Claims
+    from core.kernel.claims import Claims
     from ports import Ports
 
 INACTIVE = {"active": False}

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
-from core.kernel import principals
+from core.kernel.access import to_person
 from core.kernel.api_scopes import ScopeInsufficient
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
-from core.kernel.principals import Claims, OrganizationStatus
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -46,7 +47,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
         context, grant, facts, authenticates = await read.sessions.load_userinfo(
             claims.client_id, claims.session_id, claims.user_id, now
         ) or refuse(SessionEnded)
-    person = principals.to_person(claims, context, address=None, agent=None)
+    person = to_person(claims, context, address=None, agent=None)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out

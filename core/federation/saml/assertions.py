@@ -16,8 +16,9 @@ from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
+from core.kernel.access import AddressNotVerified, require_mfa
+from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AddressNotVerified, Visitor, require_mfa
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from core.accounts.model.accounts import Account
     from core.federation.saml.model.configuration import SamlIdentityProvider
     from core.federation.saml.model.sign_on import SamlSignOn
+    from core.kernel.callers import BrowserSession, Person
     from core.kernel.deferred import Deferred
-    from core.kernel.principals import BrowserSession, Person
     from ports import Ports
     from ports.storage import Transaction
 

@@ -33,15 +33,16 @@ from core.federation.saml.model.configuration import (
     SamlSetup,
     validate,
 )
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, OrganizationStatus
+from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
     from core.applications.model.services import Service
-    from core.kernel.principals import OrganizationCaller, ServiceContext
+    from core.kernel.callers import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

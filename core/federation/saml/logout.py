@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.principals import Caller, Visitor
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

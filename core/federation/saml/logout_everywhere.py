@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.federation.saml.model.logout import InitiatingRequest
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
     from ports.storage import Transaction
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from core.federation.saml.model.metadata import ServiceProviderMetadata
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlencode
 from core.authentication import login
 from core.federation.saml.model.configuration import endpoint_path
 from core.federation.saml.model.sign_on import SignOnNotFound
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.services import Service
     from core.authentication.model.login import SignedIn
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -34,8 +34,9 @@ from core.federation.saml.model.sign_on import (
     SubjectMismatch,
 )
 from core.federation.saml.pending import continuation_path
+from core.kernel.access import AddressNotVerified
+from core.kernel.callers import BrowserSession, Visitor
 from core.kernel.errors import refuse
-from core.kernel.principals import AddressNotVerified, BrowserSession, Visitor
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_id, new_secret
 
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
     from core.authentication.model.sessions import Session
     from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.principals import Caller, Person
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
-from core.kernel.principals import OrganizationStatus
+from core.kernel.callers import OrganizationStatus
 
 if TYPE_CHECKING:
     from core.kernel.providers import Provider

@@ -12,15 +12,16 @@ from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.reauthentication import OtherIdentity, Reauthentication
 from core.authentication.reauthentication import reauthentication
 from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Person
 from core.kernel.sign_in_age import SignInAge, check_sign_in
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from core.federation.model.sign_in import ProviderState
-    from core.kernel.principals import Caller, Visitor
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction

@@ -48,9 +48,10 @@ from core.federation.oauth.model import authorization as oauth_rules
 from core.federation.oauth.model import device_flow
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.saml import pending as saml_pending
+from core.kernel.access import OrganizationNotFound, require_sign_in
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
-from core.kernel.principals import OrganizationNotFound, OrganizationStatus, require_sign_in
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
@@ -64,7 +65,8 @@ if TYPE_CHECKING:
     from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import PreAuthToken, SignedIn
     from core.federation.oauth.model.authorization import Authorization, AuthorizationResponse
-    from core.kernel.principals import Caller, Visitor
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction

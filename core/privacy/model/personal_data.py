@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from core.authentication.model.openid import Scope
     from core.eventing.model.audit import AuditActor
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import Role
     from core.kernel.providers import Provider
+    from core.kernel.roles import Role
     from core.programs.model.api_resources import ResourceAccess
 
 T = TypeVar("T")

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import OrganizationStatus, Role
+    from core.kernel.callers import OrganizationStatus
+    from core.kernel.roles import Role
 
 MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
 MAX_FEDERATED: Final = 20  # live trusts of a program in pipelines

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.principals import GRANTABLE, Capability, Role, has_capability
+from core.kernel.roles import GRANTABLE, Capability, Role, has_capability
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import MembershipState
+    from core.kernel.callers import MembershipState
     from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform

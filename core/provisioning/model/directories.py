@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationStatus
+    from core.kernel.callers import OrganizationStatus
 
 
 MAX_TOKENS: Final = 100  # of one organization

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from core.kernel.errors import NotFound, Unsupported
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import parse_id
 from core.provisioning.model.filters import FieldValue, ScimField, comparisons, matches
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import ScimClient
+    from core.kernel.callers import ScimClient
     from core.provisioning.model.filters import ScimFilter
     from core.tenancy.model.organizations import Organization
 

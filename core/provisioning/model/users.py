@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, EmailInvalid
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource

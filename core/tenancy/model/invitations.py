@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from core.kernel.callers import Person
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound
-from core.kernel.principals import Person, Role
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from core.tenancy.model import members
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.accounts.model.accounts import AccountSummary
+    from core.kernel.causes import Caller
     from core.kernel.errors import Refusal
-    from core.kernel.principals import Caller
     from core.kernel.values import Email
 
 _HASH = re.compile("[0-9a-f]{64}")

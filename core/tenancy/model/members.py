@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.accounts.model.accounts import AccountOrigin
-from core.kernel import principals
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role, has_capability
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,9 +149,9 @@ def grantable_roles(role: Role | None) -> frozenset[Role]:
 
     `role` is None for a user who is not a member. They may give no roles.
     """
-    if role is None or not principals.has_capability(role, Capability.MEMBERS_MANAGE):
+    if role is None or not has_capability(role, Capability.MEMBERS_MANAGE):
         return frozenset()
-    return frozenset({Role.ADMIN, Role.MEMBER}) if principals.has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
+    return frozenset({Role.ADMIN, Role.MEMBER}) if has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

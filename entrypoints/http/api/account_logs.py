@@ -7,7 +7,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.eventing.model.audit import AuditActor
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.privacy import personal_data
 from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
 from entrypoints.http.api.eventing.audit import AuditActorResponse

@@ -3,7 +3,7 @@
 from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.maintenance import health
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner

@@ -11,8 +11,8 @@ from quart_schema import document_response
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.openid import Scope
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.privacy.model.personal_data import (

@@ -26,22 +26,22 @@ from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
-from core.kernel import principals as rules
+from core.kernel.access import (
+    AddressNotVerified,
+    NotAPlatformOwner,
+    NotForApplications,
+    NotWhileImpersonating,
+    NotWithOpenId,
+    OwnMembershipNotConfirmed,
+    Requirement,
+    require_sign_in,
+)
 from core.kernel.api_scopes import Area, find_scope, scope_of
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import (
-    GRANTABLE,
-    Capability,
-    NotAPlatformOwner,
-    OwnMembershipNotConfirmed,
-    Permission,
-    Person,
-    Requirement,
-    ScimClient,
-    ServiceAccountCaller,
-)
 from core.kernel.rate_limits import BILLING, Bucket
+from core.kernel.roles import GRANTABLE, Capability, Permission
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, requested_path
 from entrypoints.http.edge.cookies import session_cookie
@@ -445,17 +445,17 @@ async def _authorize_user(user: Person, access: Access) -> None:
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
     if user.service is not None and access.applications is ApplicationTokens.NONE:
-        raise rules.NotForApplications
+        raise NotForApplications
     if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
-        raise rules.NotWithOpenId
+        raise NotWithOpenId
     if user.impersonator_id is not None and access.outlives:
-        raise rules.NotWhileImpersonating
+        raise NotWhileImpersonating
     if access.is_of_platform and not user.is_platform_owner:
-        raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
+        raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:
-        raise rules.AddressNotVerified
+        raise AddressNotVerified
     g.caller = user
-    rules.require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
+    require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anyone)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.platform import Platform

@@ -13,7 +13,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.authentication.model.identities import Identity
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, new_id
 from ports import Ports

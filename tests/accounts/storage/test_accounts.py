@@ -16,7 +16,7 @@ from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.support.builders import add_organization, run_concurrently, run_sql

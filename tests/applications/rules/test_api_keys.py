@@ -24,7 +24,8 @@ from core.applications.model.api_keys import (
     generate_key,
     parse_permissions,
 )
-from core.kernel.principals import OrganizationStatus, Permission, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
 from core.applications.model.users import ServiceUser
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import run_during, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within

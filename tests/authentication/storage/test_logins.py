@@ -15,7 +15,7 @@ from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginRisk
 from core.authentication.model.sessions import Session
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.fakes.outside import FakeClock

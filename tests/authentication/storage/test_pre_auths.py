@@ -13,7 +13,7 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.mfa import attempt_subject
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PendingSignIn
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken

@@ -9,7 +9,7 @@ from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata
 from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization
 from tests.support.rows import DAY, HOUR, NOW
 from tests.support.services import add_plan, add_service

@@ -14,8 +14,9 @@ from adapters.postgres.engine.storage import Postgres
 from core.eventing import deliveries
 from core.eventing.model import webhooks as deliveries_model
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.maintenance.model.housekeeping import DELIVERIES_KEPT, Sweep

@@ -19,7 +19,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.federation.saml.configuration import secret_context
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import NameIdFormat
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (

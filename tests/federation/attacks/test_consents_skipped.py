@@ -6,7 +6,7 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.principals import CAPABILITIES, GRANTABLE, Capability, Role
+from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
 from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.model.service_accounts import grantable_capabilities, may_manage
 

@@ -12,7 +12,7 @@ from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.federation.oauth.model.authorization import Agreement
 from core.kernel import uris
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import (
     ApiResource,

@@ -15,8 +15,9 @@ from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.principals import SYSTEM, Anonymous, PreAuthClaims
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction

@@ -9,7 +9,7 @@ from core.federation.saml.model.configuration import NameIdFormat, SamlConfigura
 from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from tests.proof.access.belongings import begin_in_browser

@@ -41,9 +41,12 @@ from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.login import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.model.sessions import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.authentication.tokens import signing_keys
+from core.kernel.access import Requirement
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.causes import Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import Anonymous, Person, PreAuthClaims, Requirement, ServiceContext
 from core.kernel.values import digest, new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics

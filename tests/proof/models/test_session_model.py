@@ -20,9 +20,11 @@ from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.login import CredentialsInvalid
 from core.authentication.model.sessions import RefreshTokenInvalid, TokenPair
 from core.authentication.service_access import find_password_service
+from core.kernel.access import NotAnEndUser, Requirement
+from core.kernel.callers import OrganizationStatus, Person, ServiceContext
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, Requirement, ServiceContext
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background

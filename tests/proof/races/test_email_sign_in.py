@@ -13,8 +13,8 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.model.login import EmailCodeWrong, EmailSignInEnded
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
+from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from ports import Ports
 from tests.authentication.email_sign_ins import CODE_PAGE, LINK_PAGE, REQUEST_PAGE, code_in, request_code, verify, wrong

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import OrganizationNotActive, Refusal
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from core.provisioning import groups as scim_groups
 from core.provisioning import tokens as scim_tokens

@@ -9,7 +9,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest, new_id
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.groups import GroupMember

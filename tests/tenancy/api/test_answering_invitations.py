@@ -10,7 +10,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.kernel.principals import Anonymous, Role
+from core.kernel.causes import Anonymous
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InviteeCannotJoin

@@ -5,7 +5,7 @@ from itertools import product
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown, grantable_roles, parse_assignable_role
 
 

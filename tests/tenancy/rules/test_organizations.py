@@ -12,22 +12,10 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication import sessions
-from core.kernel import principals
+from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
+from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
-from core.kernel.principals import (
-    AccountGone,
-    AddressNotVerified,
-    Capability,
-    Member,
-    MembershipState,
-    NotOfThisOrganization,
-    OrganizationContext,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    RoleInsufficient,
-)
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -100,7 +88,7 @@ async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
     """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
-    return principals.to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+    return to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
 
 
 ACTIONS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {

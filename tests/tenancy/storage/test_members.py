@@ -10,7 +10,8 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Limit, LimitSource, Membership

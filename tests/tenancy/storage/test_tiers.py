@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.tenancy import governance
 from core.tenancy.model.organizations import Tier
 from ports import Ports

@@ -19,7 +19,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
-from core.kernel.principals import BrowserSession, ServiceContext
+from core.kernel.callers import BrowserSession, ServiceContext
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:

@@ -19,7 +19,7 @@ from core.federation.oauth.model.device_flow import (
     DeviceRequest,
     DeviceRequestStatus,
 )
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
 
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code (decision 93), so the organization is unknown here. If the

@@ -16,7 +16,7 @@ from core.applications.model.services import Service
 from core.federation.saml.model.configuration import NameIdFormat, SamlSetup
 from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import SamlSignOn
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from core.applications.model.services import Service
     from core.authentication.model.openid import OpenIdGrant, Scope
-    from core.kernel.principals import BrowserSession, ServiceContext
+    from core.kernel.callers import BrowserSession, ServiceContext
     from core.programs.model.api_resources import ApiResource, ResourceAccess
 
 

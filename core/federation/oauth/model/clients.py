@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from core.authentication.model.sessions import Presenter
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import is_printable, read_time
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.applications.model.services import Service
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
 
 
 TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)

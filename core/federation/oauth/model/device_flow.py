@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from core.accounts.model.accounts import Account
     from core.authentication.model.openid import Scope
-    from core.kernel.principals import OrganizationStatus, ServiceContext
+    from core.kernel.callers import OrganizationStatus, ServiceContext
     from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"

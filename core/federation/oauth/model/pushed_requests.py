@@ -14,7 +14,7 @@ from core.kernel.values import digest
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
 
 PAR_PATH: Final = "/auth/par"
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"

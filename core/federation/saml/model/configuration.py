@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import ServiceContext
+    from core.kernel.callers import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
 PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this time

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 
 from core.applications import service_users
 from core.applications.model.users import ServiceUser
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request

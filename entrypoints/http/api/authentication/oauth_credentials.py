@@ -10,8 +10,8 @@ from quart import Blueprint, Response
 from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request

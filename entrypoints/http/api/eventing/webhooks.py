@@ -10,7 +10,7 @@ from core.eventing import webhooks
 from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (

@@ -5,7 +5,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import request_log
 from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member

@@ -5,7 +5,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import ScimToken
 from entrypoints.http.edge.access import member

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.tenancy import branding
 from core.tenancy.model.branding import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member

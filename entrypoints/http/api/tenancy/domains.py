@@ -6,7 +6,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, ForeignAccount

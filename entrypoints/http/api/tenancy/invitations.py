@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder

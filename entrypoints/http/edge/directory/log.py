@@ -10,8 +10,8 @@ import structlog
 import trio
 from quart import g, request
 
+from core.kernel.callers import ScimClient
 from core.kernel.errors import Outage
-from core.kernel.principals import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import request_log
 from core.provisioning import tokens as scim_tokens

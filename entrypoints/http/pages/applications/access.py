@@ -12,7 +12,7 @@ from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest

@@ -10,7 +10,7 @@ from core.applications.model import api_keys as rules
 from core.applications.model.services import Service
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, Permission
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

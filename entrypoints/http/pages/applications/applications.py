@@ -14,7 +14,7 @@ from core.applications.model.services import FormerSecretWorks, NoClientSecret, 
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, app_context, ports

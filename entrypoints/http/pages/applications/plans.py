@@ -13,7 +13,7 @@ from core.applications.model.services import Service
 from core.billing import subscriptions
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page

@@ -29,9 +29,9 @@ from core.federation.sign_in import (
     SignInCredentials,
     SignInOptions,
 )
+from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.kernel.principals import Visitor
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge import cookies

@@ -11,7 +11,7 @@ from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry
 from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries

@@ -11,7 +11,7 @@ from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

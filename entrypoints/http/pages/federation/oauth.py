@@ -27,9 +27,9 @@ from core.federation.oauth.model.authorization import (
     consent_scopes,
 )
 from core.federation.oauth.model.openid_requests import AccessDenied, OpenIdRequest
+from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.kernel.principals import Visitor
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone

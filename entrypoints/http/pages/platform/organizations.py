@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import OrganizationStatus
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import WrongOrganizationStatus

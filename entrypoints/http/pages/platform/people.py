@@ -9,9 +9,9 @@ from quart import Blueprint, Response
 from core.accounts import platform, platform_users
 from core.accounts.model.accounts import Account
 from core.authentication import browser, impersonation, sessions, user_access
+from core.kernel.callers import Person
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import HOME_PATH
-from core.kernel.principals import Person
 from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data

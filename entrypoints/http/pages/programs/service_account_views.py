@@ -9,8 +9,9 @@ from typing import Any, Final
 from quart import Response
 
 from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.callers import Member
 from core.kernel.errors import Refusal
-from core.kernel.principals import GRANTABLE, Member, Role
+from core.kernel.roles import GRANTABLE, Role
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as rules

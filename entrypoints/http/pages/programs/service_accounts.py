@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
 from core.programs.model.api_resources import OwnScopeUnknown

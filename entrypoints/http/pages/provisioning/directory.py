@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import directories

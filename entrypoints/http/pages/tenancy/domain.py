@@ -6,8 +6,8 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
 from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomain, HomeRealmRoute

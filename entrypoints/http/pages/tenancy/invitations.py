@@ -7,7 +7,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable

@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server

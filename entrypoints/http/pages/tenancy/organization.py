@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations

@@ -4,7 +4,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import CodeWrong
 from core.authentication.model.login import PreAuthInvalid
-from core.kernel.principals import Person
+from core.kernel.callers import Person
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql

@@ -9,7 +9,7 @@ import pytest
 
 from core.applications import plans
 from core.applications.model import plans as plans_model
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.applications.api.plans.service import DAY, service_id
 from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock

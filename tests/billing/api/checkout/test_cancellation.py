@@ -10,8 +10,8 @@ from core.applications.model import plans as cancellations_model
 from core.billing import reconciliation
 from core.billing.model import provider_events as reconciliation_model
 from core.billing.model.provider_facts import SOON
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
 from tests.billing.api.billing import Till

@@ -11,7 +11,7 @@ from typing import Any
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.provisioning.model.directories import MAX_TOKENS
 from ports import Ports
 from tests.fakes.outside import FakeClock

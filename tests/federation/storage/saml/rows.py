@@ -11,7 +11,7 @@ from core.federation.saml.model.configuration import NameIdFormat, SamlConfigura
 from core.federation.saml.model.logout import SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import SamlSignOn
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_sql
 from tests.support.rows import within

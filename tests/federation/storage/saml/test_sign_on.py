@@ -12,7 +12,8 @@ from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.logout import SamlSession
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL
-from core.kernel.principals import SYSTEM, ServiceContext
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, STATE, StoredSaml, other_services
 from tests.support.builders import run_sql

@@ -10,7 +10,7 @@ from core.accounts import email_changes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in

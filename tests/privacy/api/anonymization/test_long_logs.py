@@ -9,8 +9,8 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.privacy import Privacy
 from core.accounts import accounts
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from core.maintenance import housekeeping, log_redaction
 from core.maintenance.model import log_redaction as log_redaction_model

@@ -10,8 +10,8 @@ from quart import request
 
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid, Limited
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText

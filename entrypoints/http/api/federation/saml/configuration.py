@@ -15,7 +15,7 @@ from core.federation.saml.model.configuration import (
     SamlConfiguration,
     endpoint_path,
 )
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member
