@@ -46,6 +46,9 @@ SECRET_TEXTS: Final = MappingProxyType(
         NoticedSecret.API_RESOURCE_CREDENTIAL: ("credential of the API resource", _CREATED_OR_OWNED),
     }
 )
+ABOUT_SECRETS: Final = frozenset(
+    {EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED}
+)
 SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
@@ -167,7 +170,7 @@ class EmailTemplates:
             variables |= _sign_in_variables(mail.sign_in)
         if mail.invitation is not None:
             variables |= _invitation_variables(mail.invitation)
-        if mail.secret is not None:
+        if mail.secret is not None and mail.kind in ABOUT_SECRETS:
             variables |= self._secret_variables(mail.kind, mail.secret)
         return variables
 
