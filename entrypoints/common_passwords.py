@@ -4,7 +4,7 @@ import runpy
 from functools import cache
 from importlib.metadata import distribution
 
-from core.accounts.accounts_rules import MIN_PASSWORD_LENGTH
+from core.accounts.model.accounts import MIN_PASSWORD_LENGTH
 
 
 @cache
