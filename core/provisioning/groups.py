@@ -103,7 +103,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
 
 async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> tuple[list[GroupMember], list[GroupMember], int]:
-    """Return the users who join, those who leave, and the number of known users that the changes add by name."""
+    """Return the users who join, the users who leave, and the number of known users that the changes add by name."""
     joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
     async for batch in _load_members(tx, org_id, changes):
         for member in batch:

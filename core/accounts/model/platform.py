@@ -1,4 +1,4 @@
-"""Platform owners, and the users whom they manage."""
+"""Platform owners, and the users that they manage."""
 
 from __future__ import annotations
 
