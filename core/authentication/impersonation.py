@@ -46,7 +46,7 @@ NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
 
 
 class ServiceWithoutOrganization(Invalid):
-    """Send org_slug with service_slug: the organization that the service belongs to."""
+    """Send org_slug with service_slug: the organization that the application belongs to."""
 
 
 class CannotImpersonateSelf(Invalid):
@@ -62,7 +62,7 @@ class TargetNotAMember(Invalid):
 
 
 class TargetNotAUser(Invalid):
-    """This user does not use this service. Choose a service that the user uses."""
+    """This user does not use this application. Choose an application that the user uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

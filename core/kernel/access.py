@@ -58,7 +58,7 @@ class RoleInsufficient(Forbidden):
 
 
 class NotAnEndUser(Forbidden):
-    """You are no longer a user of the service that this token was issued for. Sign in to it again."""
+    """You are no longer a user of the application that this token was issued for. Sign in to it again."""
 
 
 class NotForApplications(Forbidden):
@@ -106,7 +106,7 @@ class PermissionMissing(Forbidden):
 
 
 class BlockedByDirectory(Forbidden):
-    """The organization's directory has deactivated you, so you cannot use its services. Ask your organization's administrators."""
+    """The organization's directory has deactivated you, so you cannot use its applications. Ask your organization's administrators."""
 
 
 class NotAPlatformOwner(Forbidden):

@@ -6,6 +6,7 @@ entry of the same name. The functions that create events are in `events.py` of e
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -56,10 +57,28 @@ def _kinds(
     return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only) for name in names]
 
 
+# Labels say what the pages say; names are older.
+_LABELS: Final = MappingProxyType(
+    {
+        "user.login.success": "User signed in",
+        "user.signup.success": "User signed up",
+        "user.released": "Account no longer managed here",
+        "user.taken_over": "Account taken over by the directory",
+        "saml.certificate.next_created": "Next SAML certificate created",
+        "saml.certificate.next_deleted": "Next SAML certificate deleted",
+        "hrd.updated": "Sign-in routing updated",
+    }
+)
+_WORDS: Final = MappingProxyType(
+    {word.lower(): word for word in ("API", "SAML", "SCIM", "SIEM", "OAuth")}
+    | {"mfa": "two-factor authentication", "smtp": "mail server", "backchannel": "back-channel"}
+)
+
+
 def _label(name: str) -> str:
-    words = name.replace(".", " ").replace("_", " ")
-    for acronym in ("API", "MFA", "SAML", "SCIM", "SIEM", "SMTP", "OAuth", "HRD"):
-        words = " ".join(acronym if word == acronym.lower() else word for word in words.split())
+    if name.startswith("service."):
+        name = "application" + name.removeprefix("service")
+    words = _LABELS.get(name) or " ".join(_WORDS.get(word, word) for word in re.split("[._]", name.removeprefix("security.")))
     return words[0].upper() + words[1:]
 
 

@@ -32,15 +32,15 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
 
 class ServiceNotFound(NotFound):
-    """This service does not exist."""
+    """This application does not exist."""
 
 
 class ServiceSlugTaken(Invalid):
-    """The organization already has a service with this slug. Choose another slug."""
+    """The organization already has an application with this slug. Choose another slug."""
 
 
 class ServiceLimitExceeded(Invalid):
-    """The organization has reached its limit of services. Delete a service, or ask the operator of Gatehouse for a higher limit."""
+    """The organization has reached its limit of applications. Delete one, or ask the operator of Gatehouse for a higher limit."""
 
     code = "SERVICE_LIMIT_EXCEEDED"
     audited = True
@@ -75,7 +75,7 @@ class BackchannelLogoutUriInvalid(Invalid):
 
 
 class NoClientSecret(Invalid):
-    """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
+    """Applications of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
 class FormerSecretWorks(Invalid):

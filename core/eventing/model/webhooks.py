@@ -227,18 +227,15 @@ class DeliveryOutcome(Generic[T]):
 class DispatchCapacity:
     """The free slots of this process, and the number of deliveries in flight by owner.
 
-    The claim shares the free slots by three rules. The receiver of a logout notice, which is an
-    application, counts as a webhook:
+    The claim shares the free slots by three rules. An application that gets logout notices counts as
+    a webhook.
 
-    - An organization gets slots while the free slots are at least three times its deliveries in
-      flight. By this rule, a single organization gets a quarter of all slots.
-    - A webhook gets slots while its deliveries in flight are at most the slots that its
-      organization can still get.
-    - A webhook with nothing in flight gets one slot beyond these limits, while its organization has
-      no more deliveries in flight than there are free slots.
-
-    So when many receivers hang, an organization or a webhook with nothing in flight still gets a
-    slot.
+    - An organization may claim while `3 * in_flight(org) <= free`. So one organization alone gets a
+      quarter of all slots.
+    - A webhook may claim while `in_flight(webhook) <= left(org)`, the slots that its organization can
+      still get. So no webhook takes all slots of its organization.
+    - A webhook with nothing in flight gets one slot more, while `in_flight(org) <= free`. So it gets a
+      slot even when many receivers hang.
     """
 
     free: int

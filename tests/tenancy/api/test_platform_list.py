@@ -310,4 +310,4 @@ async def test_the_email_and_the_pages_of_approvers_say_it(
     browser, owner = FakeBrowser(app), await add_account(ports, "grace@example.com", is_platform_owner=True)
     await browser.sign_in(owner.email, PASSWORD)
     for page in ("/app/platform/organizations", f"/app/platform/organizations/{created.json['organization']['id']}"):
-        assert "Looks like</span>" in (await browser.open(page)).text, page
+        assert "Similar name</span>" in (await browser.open(page)).text, page
