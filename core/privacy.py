@@ -1,4 +1,4 @@
-"""Privacy: export a user's data, and anonymize a user (decisions 53, 84, 143, 144, 145, 146, 147, 148; security R-5, Y-1, Y-2)."""
+"""Privacy: export a user's data, and anonymize a user (decisions 143, 144, 147, 148; security R-5, Y-1, Y-2)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
-    """Export the stored data of a user (decisions 53, 145; security Y-1).
+    """Export the stored data of a user (security Y-1).
 
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
@@ -144,7 +144,7 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 
 
 async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
-    """Delete the caller's own account: anonymize it, and confirm that by email (decision 251).
+    """Delete the caller's own account: anonymize it, and confirm that by email.
 
     The effects are those of `anonymize`. All members and users without an organization may do this.
     Owners must first transfer or delete their organizations. While the link in an email about the

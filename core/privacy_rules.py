@@ -77,7 +77,7 @@ class ExportedMembership:
 
 @dataclass(frozen=True, slots=True)
 class ExportedLogin:
-    """A successful or failed login. `risk_score` is between 0 and 100 (decision 84)."""
+    """A successful or failed login. `risk_score` is between 0 and 100."""
 
     id: UUID
     at: datetime

@@ -200,7 +200,7 @@ class HttpProviders:
                 _fail("the user info endpoint returned another user")
             email, verified = profile.get("email"), profile.get("email_verified")
         address = _email(email)
-        # officesuite verifies no addresses, whatever its tokens contain (decision 101).
+        # officesuite verifies no addresses, whatever its tokens contain.
         email_verified = provider is not Provider.OFFICESUITE and verified is True and address is not None
         return FederatedIdentity(settings.issuer, subject, address, email_verified, tokens, is_fresh=request.fresh_since is not None)
 

@@ -264,7 +264,7 @@ async def get_own(ports: Ports, caller: Person) -> Account:
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends (decision 47).
+    """Set the first password of an account. No session ends.
 
     Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
     """

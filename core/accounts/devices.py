@@ -1,4 +1,4 @@
-"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 80, 81, 82, 83, 84, 85; security S-5)."""
+"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 83; security S-5)."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> De
 async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
     """End the device's sessions, refresh tokens and trust (security S-5).
 
-    A device that is already revoked stays revoked (decision 80).
+    A device that is already revoked stays revoked.
 
     Raises: DeviceNotFound; DeviceOfAnotherUser; DeviceIsCurrent; SessionEnded.
     """

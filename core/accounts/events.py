@@ -74,7 +74,7 @@ def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
 def password_changed(user_id: UUID, method: str) -> Event:
     """A user set, changed or reset their password.
 
-    `method` is `set`, `change` or `reset` (decision 62).
+    `method` is `set`, `change` or `reset`.
     """
     return Event(EVENT_KINDS["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
 

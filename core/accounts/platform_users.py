@@ -1,4 +1,4 @@
-"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 242, 243)."""
+"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 243)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services, managed by members of their organization (decisions 89, 92, 154, 157, 158, 159)."""
+"""Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
 
 from __future__ import annotations
 

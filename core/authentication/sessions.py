@@ -173,14 +173,14 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 
 
 def _lifetime(limit: timedelta, seconds: int | None) -> timedelta:
-    """Return the lifetime that an application chose, at most that of the platform, which is also the default (decision 261)."""
+    """Return the lifetime that an application chose, at most that of the platform, which is also the default."""
     return limit if seconds is None else min(limit, timedelta(seconds=seconds))
 
 
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service contains the user's entitlement to it (decision 37). This function reads
+    A token of a service contains the user's entitlement to it. This function reads
     nothing from the database: the old refresh token is already used up, so after an error the
     client would have no valid one.
     """
@@ -263,7 +263,7 @@ async def refresh(
     presenter: Presenter = UNNAMED_PRESENTER,
     scope: Collection[str] | None = None,
 ) -> TokenPair:
-    """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
+    """Exchange a refresh token for a new pair. The token can be used once (security S-1, S-2, S-3).
 
     A second use of a token ends the session, because one of the two users of the token is a thief.
     There is one exception: during a short grace period, the predecessor of the current token is
@@ -413,7 +413,7 @@ async def end_others(ports: Ports, caller: Person) -> None:
 
 
 async def logout(ports: Ports, caller: Person) -> None:
-    """End the caller's session. Its access and refresh tokens stop working with the next request (decision 45)."""
+    """End the caller's session. Its access and refresh tokens stop working with the next request."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.sessions.end(caller.session_id, ports.clock.now())
 
@@ -421,7 +421,7 @@ async def logout(ports: Ports, caller: Person) -> None:
 async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> None:
     """End the browser session of this cookie, because a new sign-in in this browser replaces it.
 
-    Its SAML sessions end with it: later logouts do not notify their services (decision 183). If the
+    Its SAML sessions end with it: later logouts do not notify their services. If the
     new session is of the same user, the applications' sessions of OpenID Connect move to it. If it
     is of another user, they end, except those with offline access.
     """

@@ -1,4 +1,4 @@
-"""Subscriptions, managed by API keys of the service and listed for members (decisions 37, 113, 114, 115, 116).
+"""Subscriptions, managed by API keys of the service and listed for members (decisions 113, 115, 116).
 
 A user can have several subscriptions to a service over time, of which at most one is live. The
 current one is the live one, or else the newest. API keys change subscriptions under the lock on the
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:
-    """Return the caller's current subscription to the service that their token is for (decision 76).
+    """Return the caller's current subscription to the service that their token is for.
 
     Raises: NoServiceContext, NotSubscribed.
     """

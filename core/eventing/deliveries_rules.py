@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from core.kernel.principals import OrganizationCaller
 
 PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
-STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
+STORED_RESPONSE_BYTES: Final = 4096
 GONE: Final = 410  # HTTP status: the receiver no longer exists
 # Time to store the outcome after the longest possible attempt, even during a shutdown or a short
 # database outage. When it has passed, another process may claim the delivery.
@@ -196,7 +196,7 @@ def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Organi
 
 
 def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
-    """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
+    """Return the HTTP headers, with the signature of Standard Webhooks."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
     return {

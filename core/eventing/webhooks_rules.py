@@ -24,7 +24,7 @@ OVERLAP: Final = timedelta(hours=24)
 FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
-# The event types that webhooks can subscribe to (decisions 216, 226).
+# The event types that webhooks can subscribe to.
 SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
 )

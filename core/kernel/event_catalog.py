@@ -136,7 +136,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         ]
     }
 )
-# The actions that the audit log of an organization can contain (decision 226).
+# The actions that the audit log of an organization can contain.
 AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )

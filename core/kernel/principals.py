@@ -39,7 +39,7 @@ class Role(StrEnum):
         return roles.index(self) < roles.index(other)
 
 
-# Every endpoint of an organization or the platform requires exactly one (decision 189).
+# Every endpoint of an organization or the platform requires exactly one.
 class Capability(StrEnum):
     """A right of a role, or of platform owners."""
 
@@ -356,13 +356,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims of an access token (decision 36). Times are UTC.
+    """The claims of an access token. Times are UTC.
 
     `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for
     a later organization with the same slug (security J-6). The token of a service names the
     service, and its audience is the service's `client_id`, unless `audience` is set. `plan`,
-    `subscription_status` and `features` describe the subscription when the token was issued
-    (decision 37), and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
+    `subscription_status` and `features` describe the subscription when the token was issued,
+    and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
     2.2.1). Gatehouse itself never decides by them.
     """
 
@@ -624,7 +624,7 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
     """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
-    checked in this order (decisions 16, 17).
+    checked in this order.
     """
     if state is None:
         raise OrganizationNotFound
@@ -640,7 +640,7 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
 def require_permission(key: ServiceKey, permission: Permission) -> None:
     """Check that an API key has `permission` and that its organization is active.
 
-    Raises: PermissionMissing, OrganizationNotActive, checked in this order (decision 16).
+    Raises: PermissionMissing, OrganizationNotActive, checked in this order.
     """
     if permission not in key.permissions:
         raise PermissionMissing(permission, key)

@@ -47,7 +47,7 @@ class ReauthenticationNotConfirmed(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ProviderClient:
-    """The OAuth client that is registered at a provider: the platform's, or a service's own (decision 211)."""
+    """The OAuth client that is registered at a provider: the platform's, or a service's own."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -86,7 +86,7 @@ class FederatedIdentity:
     """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
 
     `email` is None if the provider returned no valid one. `email_verified` is true only if the
-    provider asserts it, which `officesuite` never does (decision 101). `is_fresh` is true if the
+    provider asserts it, which `officesuite` never does. `is_fresh` is true if the
     provider authenticated the user again on request, which `codehost` cannot do.
     """
 

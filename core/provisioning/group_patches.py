@@ -100,7 +100,7 @@ def parse_group(schema: ScimSchema, body: Mapping[str, Any]) -> GroupChanges:
     """Return the changes of a whole group.
 
     Without the attributes `members` and `externalId`, these stay: a client that renames a group does
-    not mean to empty the organization. The name is checked and then ignored (decisions 135, 136).
+    not mean to empty the organization. The name is checked and then ignored (decision 136).
 
     Raises: AttributeValueInvalid, GroupMemberUnknown.
     """

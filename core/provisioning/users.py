@@ -286,7 +286,7 @@ async def _store_once(
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the organization may, or else end the membership and block the user (decision 132).
+    """Delete the account if the organization may, or else end the membership and block the user.
 
     Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
     """

@@ -1,6 +1,6 @@
 """The control that an organization has over an account.
 
-The rules are those of decisions 110, 111, 132 (docs/specification/security.md, Terms).
+The rules are those of decision 111 (docs/specification/security.md, Terms).
 
 API keys and SCIM share these rules. One SQL statement reads all facts that the rules need.
 """

@@ -1,6 +1,6 @@
 """Governance by platform owners: tiers, and the list and lifecycle of all organizations.
 
-The rules are those of decisions 236, 237, 238, 239, 240.
+The rules are those of decisions 236, 238.
 The states of an organization: docs/specification/lifecycles.md.
 """
 
@@ -89,7 +89,7 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
             tier = organization.tier or await tx.tiers.by_name(organizations_rules.INITIAL_TIER) or refuse(TierNotFound)
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        # After the look-up of the tier, because 404 comes before 400 (decision 16).
+        # After the look-up of the tier, because 404 comes before 400.
         _require_status(organization, OrganizationStatus.PENDING)
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)

@@ -116,7 +116,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 
 
 def require_grantable(role: Role, role_of_caller: Role) -> None:
-    """Check that a caller with this role may give the role to others (decision 190). Raises: RoleInsufficient."""
+    """Check that a caller with this role may give the role to others. Raises: RoleInsufficient."""
     if role not in members_rules.grantable_roles(role_of_caller):
         raise RoleInsufficient
 

@@ -46,7 +46,7 @@ class Audit(Protocol):
         ...
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
-        """Remove the entries about the user's own activity in this service only from the organization's log (decision 110).
+        """Remove the entries about the user's own activity in this service only from the organization's log.
 
         Also decrements the totals of entries.
         """

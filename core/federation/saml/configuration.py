@@ -274,7 +274,7 @@ async def provider_of(read: Reading, service: ServiceContext, now: datetime) -> 
 
 
 async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:
-    """Return the identity provider of a service if it is active, before the request itself is read (decision 16).
+    """Return the identity provider of a service if it is active, before the request itself is read.
 
     Raises: the errors of `find_provider`.
     """

@@ -1,6 +1,6 @@
 """SAML single sign-on: requests of services, and the responses to them.
 
-Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 173, 174, 175, 176, 177 and 178.
+Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 174, 175, 177.
 
 A service sends the browser here with an AuthnRequest, which is stored as a pending sign-on. The
 browser gets a state and a cookie. It comes back with both for the response, which has an assertion
