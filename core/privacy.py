@@ -116,8 +116,8 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
     """Anonymize a user permanently.
 
     This removes everything that identifies the user or lets them sign in. The id, times,
-    memberships, counts and log entries stay. An account that is already anonymized is not changed
-    (decision 147). The logs are redacted before this returns.
+    memberships, counts and log entries stay. An account that is already anonymized is not changed.
+    The logs are redacted before this returns.
 
     For callers who are not platform owners, the account is only closed while a link in an email can undo
     a change to it. If another person deletes an account with a verified address that none of their
@@ -211,7 +211,7 @@ async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, c
     for attempt in range(MAX_LOST_RACES):
         try:
             done = await _anonymize(ports, caller, user_id, attempt, cause)
-        except EmailTaken:  # another account was anonymized in the same microsecond (decision 148)
+        except EmailTaken:  # another account was anonymized in the same microsecond
             continue
         if done is not None:
             break

@@ -322,7 +322,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
 
 async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Delete a locked account that is a member of no organization, with all data about the user (decision 111).
+    """Delete a locked account that is a member of no organization, with all data about the user.
 
     The logs of organizations keep their entries, except those about the user's own activity only. The
     address becomes free: an account that takes it later is a different user.

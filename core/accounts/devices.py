@@ -59,7 +59,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type (decision 78). The account is locked.
+    without an id, by browser, operating system and type. The account is locked.
     `org_id` is the organization of the service of the sign-in, if any: its trust period applies
     like those of the user's organizations.
     """

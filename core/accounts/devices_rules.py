@@ -36,7 +36,6 @@ class DeviceIsCurrent(Invalid):
     """You are using this device. Sign out to end its session."""
 
 
-# See decision 79.
 class DeviceType(StrEnum):
     """The kind of client that a device is."""
 

@@ -53,7 +53,7 @@ async def count_by_service(ports: Ports, caller: OrganizationCaller, date_range:
 
 
 async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ProviderLogins]:
-    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count (decision 234)."""
+    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_provider(caller.acts_in.id, None, date_range)
 

@@ -29,7 +29,7 @@ async def list_end_users(
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
-    are left out (decision 133).
+    are left out.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:

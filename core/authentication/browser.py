@@ -55,7 +55,7 @@ async def authenticate_member(
 
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
-    does not exist for users who are not members (decision 264). `inactive` accepts an organization
+    does not exist for users who are not members. `inactive` accepts an organization
     that is not active.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 TTL: Final = timedelta(hours=1)
 ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name
-# The device that the user sees in their list (decision 151). The hash is not a SHA-256, so no
+# The device that the user sees in their list. The hash is not a SHA-256, so no
 # client id has it.
 DEVICE_HASH: Final = b"platform support"
 NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
@@ -98,7 +98,7 @@ async def start(
     `service_slug` too, it is a service that the user uses. Then the impersonation
     cannot act in other organizations. An impersonation is not a login: no login is recorded and no
     email is sent. The platform's audit log stores the reason. The log of the organization stores
-    the impersonator, but not the reason (decision 207).
+    the impersonator, but not the reason.
 
     Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound,
     OrganizationNotActive, ServiceNotFound, TargetNotAMember, CannotImpersonateSelf,

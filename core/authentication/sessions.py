@@ -105,8 +105,8 @@ async def load_member(
 ) -> Member:
     """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
-    One statement reads all facts here too. The organization of the token is only context (decision
-    54). The member's first request in an organization confirms the membership. Until then the
+    One statement reads all facts here too. The organization of the token is only context. The
+    member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
     Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
@@ -272,7 +272,7 @@ async def refresh(
     (FAPI 2.0 section 5.3.2.1).
 
     A confidential application that got its first token for an authorization code must send its client
-    secret (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
+    secret. A token that is bound to a key needs a proof of it, and the new access token is
     bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
     narrows the scopes of these tokens: those that were not granted are left out.
 
@@ -350,7 +350,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
 
 
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
-    """Make the organization that the caller acts in the context of their session, and return tokens that say so (decision 51).
+    """Make the organization that the caller acts in the context of their session, and return tokens that say so.
 
     The current refresh token is used up. The session keeps its absolute end and its impersonator,
     and no login is recorded (security S-3, I-3). The organization's row is not locked, because its

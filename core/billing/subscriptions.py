@@ -151,7 +151,7 @@ async def update(
     current_period_end: datetime | Keep = KEEP,
     plan_id: UUID | Keep = KEEP,
 ) -> Subscription:
-    """Change the user's current subscription. Any status may follow any other (decision 116).
+    """Change the user's current subscription. Any status may follow any other.
 
     A subscription after the end of its period counts as expired, even if the sweeper has not marked
     it yet: a longer period alone does not reactivate it. If a payment provider manages the
@@ -192,7 +192,7 @@ async def update(
 
 
 async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it (decision 115).
+    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it.
 
     Raises: SubscriptionNotFound, also if it is already canceled and kept only for the provider; the
     errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.

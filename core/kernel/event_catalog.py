@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# See decision 227.
 class Target(StrEnum):
     """The type of object an event is about. `domain` and `branding` occur only in filters."""
 
@@ -188,6 +187,6 @@ def field_changes(old: object, new: object, *fields: str) -> dict[str, dict[str,
 def to_platform_log(event: Event, reason: str | None) -> Event:
     """Return a copy of the event for the platform's log, with the reason.
 
-    Organizations do not see the reason (decision 207), and the copy outlives the organization.
+    Organizations do not see the reason, and the copy outlives the organization.
     """
     return replace(event, org_id=None, of_person=None, details={"reason": reason})

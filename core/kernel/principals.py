@@ -22,7 +22,7 @@ from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, SignI
 from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
-# itself (decision 88).
+# itself.
 FRONTEND_CLIENT_ID: Final = "frontend"
 
 
@@ -118,7 +118,6 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
 )
 
 
-# See security K-2.
 class Permission(StrEnum):
     """A right of an API key on its service. No permission implies another one."""
 
@@ -300,7 +299,7 @@ class Visitor(Person):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
-    """A user who acts in the organization of the path. The organization of the token is only context (decision 54)."""
+    """A user who acts in the organization of the path. The organization of the token is only context."""
 
     acts_in: OrganizationContext
 
@@ -562,11 +561,10 @@ def to_person(
     """Return the user of a token, from its claims and the current state of its session.
 
     `allow_former_users` accepts users who have left the organization or the service of the token,
-    which is only context then (decision 54).
+    which is only context then.
 
     Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
-    the user has left the organization; NotAnEndUser if the user no longer uses the service
-    (decision 52).
+    the user has left the organization; NotAnEndUser if the user no longer uses the service.
     """
     if session is None:
         raise SessionEnded

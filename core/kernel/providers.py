@@ -57,8 +57,8 @@ class ProviderClient:
 class AuthenticationRequest:
     """The parameters of a redirect to a provider. The callback is checked against them.
 
-    `scopes` are requested in addition to the identifying ones; None means the platform's defaults
-    (decision 102). With `fresh_since`, the user must authenticate at the provider after that time,
+    `scopes` are requested in addition to the identifying ones; None means the platform's defaults.
+    With `fresh_since`, the user must authenticate at the provider after that time,
     in UTC. Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
     """
 

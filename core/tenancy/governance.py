@@ -165,8 +165,7 @@ async def change_tier(
     """Change the organization's tier and its own limits, and return it.
 
     A limit of None means that the limit of the tier applies. A limit may be lower than the current
-    number of members or services: nothing is removed, but nothing can be added
-    (decisions 156, 238).
+    number of members or services: nothing is removed, but nothing can be added.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
@@ -174,7 +173,7 @@ async def change_tier(
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
         tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        # A rejected organization can only be deleted (decision 236).
+        # A rejected organization can only be deleted.
         _require_status(organization, OrganizationStatus.PENDING, OrganizationStatus.ACTIVE, OrganizationStatus.SUSPENDED)
         changed = replace(
             organization,

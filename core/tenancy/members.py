@@ -139,7 +139,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Remove a member, and end their sessions in this organization (decision 199, security R-6).
+    """Remove a member, and end their sessions in this organization (security R-6).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
     `organizations.lock_organization_for`.

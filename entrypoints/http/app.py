@@ -244,7 +244,7 @@ def configure(
 
 
 def acceptance_page(base_url: str, frontend_url: str | None) -> str:
-    """Return the URL of the page that shows an invitation: the frontend's, or our own (decision 196).
+    """Return the URL of the page that shows an invitation: the frontend's, or our own.
 
     If the frontend has the same URL as the service, use our own page. The frontend's path is served
     by us then, and would redirect to itself.

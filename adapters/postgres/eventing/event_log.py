@@ -36,7 +36,7 @@ class EventLog(Repository):
         # has no entry without a recipient.
         #
         # logins: only audited sign-ins are those of members. Their totals are counted here, so that
-        # log and totals agree about the organizations and the day (docs/specification, decision 234).
+        # log and totals agree about the organizations and the day.
         #
         # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
         # committed before another one was written has the lower position (docs/adr/0014). Keep the

@@ -253,7 +253,7 @@ async def _sign(
 
 
 async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slug: str, relay_state: str | None) -> SignOnResult:
-    """Return a response for a sign-in that the service did not request (decision 177).
+    """Return a response for a sign-in that the service did not request.
 
     In a browser with a session, the response is bound to it, so that single logout reaches the
     session at the service. The response to an access token is not bound to a browser session. Only a

@@ -466,7 +466,7 @@ operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
 # The statement that reads the session also reads the profile, for `own_profile()`.
 person_with_profile = AccessDecorator(Access("person", "bearer"), _as_person_with_profile)
-# The organization of a token is only context (decision 54). Routes outside organizations, such as
+# The organization of a token is only context. Routes outside organizations, such as
 # signing out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, allow_former_users=True))
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, allow_former_users=True))

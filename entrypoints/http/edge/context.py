@@ -154,7 +154,7 @@ def directory_call() -> "DirectoryCall | None":
 
 
 def client(token: str | None = None, *, name: str | None = None) -> PresentedDevice:
-    """Return the device information that an API client sends with a sign-in (decision 78)."""
+    """Return the device information that an API client sends with a sign-in."""
     return PresentedDevice(device_id=request.headers.get("X-Device-Id"), token=token, name=name)
 
 

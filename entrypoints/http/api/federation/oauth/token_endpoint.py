@@ -266,7 +266,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> str:
-    """Return the name of the field to exchange, or CLIENT_CREDENTIALS (decision 93).
+    """Return the name of the field to exchange, or CLIENT_CREDENTIALS.
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """
