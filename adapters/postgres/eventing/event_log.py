@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
-from core.eventing.audit_rules import caller_kind
+from core.eventing.model.audit import caller_kind
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
-from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceAccountCaller, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
