@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# See decision 227.
 class Target(StrEnum):
     """The type of object an event is about. `domain` and `branding` occur only in filters."""
 
@@ -155,7 +154,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         ]
     }
 )
-# The actions that the audit log of an organization can contain (decision 226).
+# The actions that the audit log of an organization can contain.
 AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )
@@ -207,6 +206,6 @@ def field_changes(old: object, new: object, *fields: str) -> dict[str, dict[str,
 def to_platform_log(event: Event, reason: str | None) -> Event:
     """Return a copy of the event for the platform's log, with the reason.
 
-    Organizations do not see the reason (decision 207), and the copy outlives the organization.
+    Organizations do not see the reason, and the copy outlives the organization.
     """
     return replace(event, org_id=None, of_person=None, details={"reason": reason})

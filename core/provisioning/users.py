@@ -213,7 +213,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
 async def replace(ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement) -> tuple[ScimUser, SkippedParts]:
     """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
 
-    Without `active` in the replacement, the user stays active or inactive (decision 129).
+    Without `active` in the replacement, the user stays active or inactive.
 
     Raises: the errors of `replaced` and of `_store`.
     """
@@ -287,7 +287,7 @@ async def _store_once(
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the organization may, or else end the membership and block the user (decision 132).
+    """Delete the account if the organization may, or else end the membership and block the user.
 
     Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
     """

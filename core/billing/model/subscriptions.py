@@ -147,7 +147,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """The plan that a user has at a service, by subscription or because it is the service's free plan (decision 37).
+    """The plan that a user has at a service, by subscription or because it is the service's free plan.
 
     All fields are None if the user has no plan.
     """

@@ -37,7 +37,7 @@ OVERLAP: Final = timedelta(hours=24)
 FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
-# The event types that webhooks can subscribe to (decisions 216, 226).
+# The event types that webhooks can subscribe to.
 SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
 )
@@ -111,7 +111,7 @@ def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
 
 
 PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
-STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
+STORED_RESPONSE_BYTES: Final = 4096
 GONE: Final = 410  # HTTP status: the receiver no longer exists
 # Time to store the outcome after the longest possible attempt, even during a shutdown or a short
 # database outage. When it has passed, another process may claim the delivery.
@@ -277,7 +277,7 @@ def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Organi
 
 
 def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
-    """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
+    """Return the HTTP headers, with the signature of Standard Webhooks."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
     return {

@@ -116,7 +116,7 @@ class AttributeSource(StrEnum):
     ID = "id"
 
 
-# The attribute names of a service without an attribute mapping (decision 182).
+# The attribute names of a service without an attribute mapping.
 DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
 
 

@@ -1,6 +1,6 @@
 """Authorization requests, and the redirects to the application.
 
-Covers security O-2 and O-3, decisions 86, 87, 88 and 89, RFC 6749 section 4.1, RFC 8252 section 7.3
+Covers security O-2 and O-3, decisions 86, 87, 88, RFC 6749 section 4.1, RFC 8252 section 7.3
 and RFC 9207.
 """
 
