@@ -61,9 +61,9 @@ def test_the_check_fails_above_the_bar_and_shows_the_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "pyproject.toml").touch()
-    for name in ("core", "adapters/postgres/migrations", ".venv"):
+    for name in ("core", "assets/docs", ".venv"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "adapters/postgres/migrations/0001_a.sql").write_text("-- whose\n")
+    (tmp_path / "assets/docs/a.css").write_text("/* whose */\n")
     (tmp_path / ".venv/a.py").write_text("# whose\n")
     module = tmp_path / "core/a.py"
     (tmp_path / "README.md").write_text("Plain words only.\n")
