@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.migrate import SQL_FILES, MigrationRefused, migrate, pending, read_migrations
-from tests.support.catalog import catalog
+from tests.engine.catalog import catalog
 from tests.support.database import Database
 
 RECORDED = "select * from schema_migrations order by number"

@@ -30,12 +30,12 @@ from entrypoints import backup
 from entrypoints.settings import Settings
 from entrypoints.wiring import key_file
 from ports.crypto import SealBroken
+from tests.engine.catalog import catalog
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.proof.access.state import journaled_database
 from tests.proof.access.world import make_world
 from tests.support import database
 from tests.support.builders import make_ports
-from tests.support.catalog import catalog
 from tests.support.storage_fixtures import *  # noqa: F403
 
 pytestmark = pytest.mark.usefixtures("restored_logging")

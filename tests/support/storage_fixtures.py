@@ -10,10 +10,10 @@ from psycopg.conninfo import conninfo_to_dict
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.principals import ServiceContext
+from tests.engine.releases import migrate_to_0_9_0
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, make_vault
-from tests.support.releases import migrate_to_0_9_0
 from tests.support.services import add_service, service_context
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from adapters.crypto import generate_key
 from tests import ROOT
+from tests.engine.releases import unpack_release
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import gatehouse_in_new_interpreter
 from tests.support import database
-from tests.support.releases import unpack_release
 
 pytestmark = pytest.mark.slow
 
