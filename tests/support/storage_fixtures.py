@@ -9,7 +9,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from tests.engine.releases import migrate_to_0_9_0
 from tests.fakes.outside import FakeClock
 from tests.support import database
