@@ -25,7 +25,7 @@ create unlogged table rates (
 create index rates_by_expiry on rates (expires_at);
 
 -- What the requests of an unfinished sign-in on our pages have taken from rate limits. The sign-in
--- gives it back when it succeeds (decision 390). Unlogged, like the rates themselves.
+-- gives it back when it succeeds. Unlogged, like the rates themselves.
 create unlogged table sign_in_charges (
     sign_in_hash  bytea not null,  -- of the browser's device id, or of the secret of a sign-in by email
     client        text not null,  -- the row of `rates`
