@@ -79,7 +79,7 @@ def conninfo(worker_database: database.Database) -> Iterator[str]:
 
 @pytest.fixture
 def tiers_put_back(conninfo: str) -> Iterator[None]:
-    """Restore the tiers, which come from a migration, after a test that writes them."""
+    """Restore the tiers, which come from the schema, after a test that writes them."""
     yield
     with psycopg.connect(conninfo, autocommit=True) as connection:
         connection.execute("delete from organizations")

@@ -8,8 +8,7 @@ These forms are checked in code, tests, documentation and operations files:
 - `docs/adr/0014`: a record with this number exists. `docs/reference/errors.md`: the page exists.
 - Relative links in Markdown, with their `#anchors`: the file and the anchor exist.
 
-Some forms are refused because they point outside the repository or cannot be checked, such as ranges of decisions. Migrations are
-not checked: a migration that was applied never changes.
+Some forms are refused because they point outside the repository or cannot be checked, such as ranges of decisions.
 """
 
 import os

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine import embedded
-from adapters.postgres.engine.migrate import MIGRATIONS
+from adapters.postgres.engine.migrate import SQL_FILES, read_migrations
 from tests.support import database
 from tests.support.database import Database, reachable_directory
 
@@ -17,7 +17,7 @@ def test_clone_of_the_template_is_migrated_and_separate(server: str) -> None:
         with psycopg.connect(one.conninfo) as connection:
             names = [name for (name,) in connection.execute("select name from schema_migrations order by number")]
             connection.execute("create table mine (n int)")
-        assert names == sorted(path.stem for path in MIGRATIONS.glob("*.sql"))
+        assert names == [migration.name for migration in read_migrations(SQL_FILES)]
         with psycopg.connect(other.conninfo) as connection:
             assert connection.execute("select to_regclass('mine')").fetchone() == (None,)
 

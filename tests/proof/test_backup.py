@@ -24,12 +24,13 @@ from adapters.postgres.backup import BackupError, writer
 from adapters.postgres.backup.contents import COLUMNS_LEFT_OUT, TABLES_LEFT_OUT
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import MIGRATIONS, migrate
+from adapters.postgres.engine.migrate import SQL_FILES, migrate, read_migrations
 from adapters.postgres.engine.pool import Pool
 from entrypoints import backup
 from entrypoints.settings import Settings
 from entrypoints.wiring import key_file
 from ports.crypto import SealBroken
+from tests.engine.catalog import catalog
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.proof.access.state import journaled_database
 from tests.proof.access.world import make_world
@@ -42,20 +43,6 @@ pytestmark = pytest.mark.usefixtures("restored_logging")
 KEYS: Final = f"test:{base64.b64encode(bytes(range(32))).decode()}"  # of the vault of `make_ports`
 OTHER_KEYS: Final = f"test:{base64.b64encode(bytes(32)).decode()}"
 
-# The columns, constraints, triggers and indexes of each table. Foreign keys have internal triggers.
-SCHEMA: Final = """
-    select c.relname, a.attname, format_type(a.atttypid, a.atttypmod) from pg_class c join pg_attribute a on a.attrelid = c.oid
-    where c.relnamespace = 'public'::regnamespace and a.attnum > 0 and not a.attisdropped
-    union all
-    select r.relname, k.conname, pg_get_constraintdef(k.oid) from pg_constraint k join pg_class r on r.oid = k.conrelid
-    union all
-    select r.relname, t.tgname, t.tgenabled::text || pg_get_triggerdef(t.oid) from pg_trigger t join pg_class r on r.oid = t.tgrelid
-    where not t.tgisinternal
-    union all
-    select r.relname, 'foreign keys', t.tgenabled::text || count(*) from pg_trigger t join pg_class r on r.oid = t.tgrelid
-    where t.tgisinternal group by 1, t.tgenabled
-    union all
-    select tablename, indexname, indexdef from pg_indexes where schemaname = 'public'"""
 TABLES: Final = "select tablename from pg_tables where schemaname = 'public' order by 1"
 
 # Tables with a secret's hash or an expiry that a backup keeps, and why.
@@ -134,7 +121,7 @@ def test_a_restore_gives_back_all_rows_and_the_whole_schema(made: Path, world: s
     assert {name for name in kept if before[name] != after[name]} == set()
     assert {name: table.rows for name, table in restored.tables.items()} == {name: len(before[name]) for name in kept}
     assert len([name for name in kept if before[name]]) > 30, "the world fills most tables"
-    assert sorted(ask(fresh, SCHEMA)) == sorted(ask(world, SCHEMA))
+    assert catalog(fresh) == catalog(world)
     sequences = "select sequencename, last_value from pg_sequences order by 1"
     assert ask(fresh, sequences) == ask(world, sequences)
     trusted = "select count(*) from devices where trust_hash is not null"
@@ -242,7 +229,7 @@ DAMAGES: Final[dict[str, tuple[Callable[[Path], object], str]]] = {
         "was made by a newer release",
     ),
     "another migration": (described(lambda text: text["migrations"][0].update(sha256="0")), "differs from the one of this release"),
-    "no migrations": (described(lambda text: text.update(migrations=[])), "disagree about the tables"),
+    "no migrations": (described(lambda text: text.update(migrations=[])), "was made by a release before version 0.9.0"),
     "a path as a table": (rename("users", "../../../etc/passwd"), "cannot be the name of a table"),
     "another table": (rename("users", "other_users"), "disagree about the tables other_users, users"),
     "another column": (described(lambda text: text["tables"]["users"]["columns"].append('"x')), 'does not have: "x'),
@@ -292,18 +279,25 @@ def test_a_restore_keeps_the_keys_of_a_service_that_starts_at_the_same_time(
     assert (key_file(settings).read_text(), ask(fresh, TABLES)) == (OTHER_KEYS, [])
 
 
-def test_a_backup_of_an_older_release_is_migrated(fresh: str, blank: str, tmp_path: Path) -> None:
-    older = tmp_path / "older"
-    older.mkdir()
-    *earlier, last = sorted(MIGRATIONS.glob("*.sql"))
-    for file in earlier:
-        shutil.copy(file, older)
-    trio.run(migrate, fresh, older)
-    manifest = backup.create(settings_of(fresh, tmp_path), tmp_path / "backup", None)
-    assert last.stem not in {migration.name for migration in manifest.migrations}
-    with database.Database(fresh, template="template1") as target:
-        backup.restore(settings_of(target.conninfo, tmp_path), tmp_path / "backup", None)
-        assert ask(target.conninfo, "select name from schema_migrations order by number desc limit 1") == [(last.stem,)]
+@pytest.mark.parametrize("is_upgraded", [False, True])
+def test_a_backup_of_version_0_9_0_is_migrated(server: str, released: str, fresh: str, tmp_path: Path, *, is_upgraded: bool) -> None:
+    with database.Database(server, template=released) as old:
+        if is_upgraded:
+            trio.run(migrate, old.conninfo)
+        manifest = backup.create(settings_of(old.conninfo, tmp_path), tmp_path / "backup", None)
+    assert manifest.migrations[0].number == 1
+    backup.restore(settings_of(fresh, tmp_path), tmp_path / "backup", None)
+    names = [migration.name for migration in read_migrations(SQL_FILES)]
+    assert ask(fresh, "select array_agg(name order by number) from schema_migrations") == [(names,)]
+
+
+def test_a_backup_of_an_earlier_version_is_refused(server: str, released: str, fresh: str, tmp_path: Path) -> None:
+    with database.Database(server, template=released) as old:
+        backup.create(settings_of(old.conninfo, tmp_path), tmp_path / "backup", None)
+    change_description(tmp_path / "backup", lambda text: text["migrations"].pop())
+    with pytest.raises(BackupError, match=r"was made by a release before version 0\.9\.0"):
+        backup.restore(settings_of(fresh, tmp_path), tmp_path / "backup", None)
+    assert ask(fresh, TABLES) == []
 
 
 # Making a backup

@@ -466,9 +466,11 @@ async def add_member(pool: Pool, org: UUID, user: UUID, role: str = "member", *,
 async def add_provisioned(pool: Pool, org: UUID, user: UUID, *, provisioned: bool = True, blocked: bool = False) -> None:
     """Add a SCIM user of the organization, provisioned or not, blocked or not."""
     insert = """
-        insert into scim_users (org_id, user_id, provisioned, deactivated_at, membership_id, joined_at, updated_at)
-        values (%s, %s, %s, case when %s then now() end, %s, now(), now())"""
-    await run_sql(pool, insert, org, user, provisioned, blocked, new_id())
+        with added as (
+            insert into scim_users (org_id, user_id, provisioned, membership_id, joined_at, updated_at)
+            values (%s, %s, %s, %s, now(), now()) returning org_id, user_id)
+        insert into directory_blocks select org_id, user_id, now() from added where %s"""
+    await run_sql(pool, insert, org, user, provisioned, new_id(), blocked)
 
 
 async def add_person(ports: Ports, pool: Pool, name: str, org: UUID | None = None, role: str = "member") -> tuple[Account, str]:

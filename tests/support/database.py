@@ -25,13 +25,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.embedded.location import has_owner
-from adapters.postgres.engine.migrate import MIGRATIONS, migrate
+from adapters.postgres.engine.migrate import migrate
 from adapters.postgres.engine.pool import Pool
 
 if TYPE_CHECKING:
     from adapters.postgres.engine.driver import Connection
 
-# Tables with rows from a migration. `empty` skips them, so a test that writes there must restore
+# Tables with rows from the schema. `empty` skips them, so a test that writes there must restore
 # them.
 SEEDED: Final = frozenset({"schema_migrations", "tiers"})
 
@@ -87,7 +87,7 @@ class Server:
         shutil.rmtree(self._home, ignore_errors=True)
 
 
-def start_server(migrations: Path = MIGRATIONS) -> Server:
+def start_server() -> Server:
     """Start the server of this run, in memory if there is enough, and create the migrated template.
 
     The controller calls this in its main thread. Workers that start later find the server by
@@ -103,7 +103,7 @@ def start_server(migrations: Path = MIGRATIONS) -> Server:
         shutil.rmtree(home, ignore_errors=True)
         raise
     try:
-        make_template(server.conninfo, migrations)
+        make_template(server.conninfo)
     except BaseException:
         server.stop()
         raise
@@ -111,11 +111,11 @@ def start_server(migrations: Path = MIGRATIONS) -> Server:
     return server
 
 
-def make_template(server: str, migrations: Path = MIGRATIONS) -> None:
+def make_template(server: str) -> None:
     """Create the database that all others are cloned from."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
-        trio.run(migrate, make_conninfo(server, dbname=TEMPLATE), migrations)
+        trio.run(migrate, make_conninfo(server, dbname=TEMPLATE))
         # A database with connections cannot be cloned, so connections are forbidden, including
         # autovacuum.
         connection.execute(sql.SQL("alter database {} with is_template true allow_connections false").format(sql.Identifier(TEMPLATE)))

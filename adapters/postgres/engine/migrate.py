@@ -1,13 +1,16 @@
-"""Migrations: numbered `.sql` files that are applied in order, each in its own transaction. They cannot be undone.
+"""Migrations: the baseline and the numbered `.sql` files after it, applied in order, each in its own transaction.
 
-Each migration is safe for the code of the previous release, so processes of two releases may use
-one database. Therefore a database with newer migrations than this program's is accepted. A file
-that changed after it was applied is refused.
+The baseline creates the schema of version 0.9.0. A database of that version has this schema already,
+so the baseline is only recorded there (docs/adr/0035).
+
+Migrations cannot be undone. Each one is safe for the code of the previous release, so processes of
+two releases may use one database. Therefore a database with newer migrations than this program's is
+accepted. A file that changed after it was applied is refused.
 """
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +24,13 @@ from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from core.kernel.errors import StorageDown
 
-MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
+# The directory of `schema/*.sql`, which are the baseline, and `migrations/*.sql`.
+SQL_FILES: Final = Path(__file__).parents[1]
+
+BASELINE: Final = 77  # version 0.9.0 has the migrations 1 to 76
+# The checksum of the numbers, names and checksums of these migrations. It is also recorded as that of
+# the baseline, so that comments in the baseline can change. A test compares the schemas.
+VERSION_0_9_0: Final = "ec146f9ba864374f4c0cfdc25cb0b3fdd6396de99642d413dcd9ff1fbd7ae798"
 
 CREATE_TABLE: Final = """create table if not exists schema_migrations (
     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
@@ -38,23 +47,20 @@ class MigrationRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A migration file. `0007_add_plans.sql` has the number 7 and the name `0007_add_plans`."""
+    """The baseline or a migration file. `0078_add_plans.sql` has the number 78 and the name `0078_add_plans`."""
 
     number: int
     name: str
     sql: bytes
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.sql).hexdigest()
+    sha256: str
 
 
-async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 30.0) -> list[str]:
+async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 30.0) -> list[str]:
     """Apply the migrations that the database lacks, and return the names of those that this call applied.
 
     Any number of processes may call this at the same time. Wait up to `patience` seconds for a
     database that does not answer yet. Raises: StorageDown if it stays down; MigrationRefused if a
-    file changed after it was applied.
+    file changed after it was applied, or the database is older than version 0.9.0.
     """
     migrations = read_migrations(directory)
     applied: list[str] = []
@@ -65,9 +71,11 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
             connection.begin()
             await connection.row("select pg_advisory_xact_lock(%(lock)s)", {"lock": MIGRATIONS_LOCK})
             await connection.execute(CREATE_TABLE)
-            if migration in _missing(migrations, await _applied(connection)):  # otherwise another process was faster
+            present = await _applied(connection)
+            if migration in _missing(migrations, present):  # otherwise another process was faster
                 try:
-                    await connection.execute(migration.sql)
+                    if migration.number != BASELINE or not present:  # version 0.9.0 has created the tables
+                        await connection.execute(migration.sql)
                 except errors.Error as error:
                     error.add_note(f"in the migration {migration.name}")
                     raise
@@ -79,24 +87,32 @@ async def migrate(conninfo: str, directory: Path = MIGRATIONS, *, patience: floa
     return applied
 
 
-async def pending(conninfo: str, directory: Path = MIGRATIONS, *, patience: float = 0.0) -> list[str]:
+async def pending(conninfo: str, directory: Path = SQL_FILES, *, patience: float = 0.0) -> list[str]:
     """Return the names of the migrations that `migrate` would apply. Changes nothing."""
     async with await _connect(conninfo, patience) as connection:
         return [migration.name for migration in _missing(read_migrations(directory), await _applied(connection))]
 
 
 def read_migrations(directory: Path) -> list[Migration]:
-    """Return all migrations, in order. Raises: MigrationRefused."""
-    migrations = []
-    for path in sorted(directory.glob("*.sql")):
+    """Return the baseline and all migrations, in order. Raises: MigrationRefused."""
+    schema = b"".join(path.read_bytes() for path in sorted((directory / "schema").glob("*.sql")))
+    migrations = [Migration(BASELINE, "0077_baseline", schema, VERSION_0_9_0)]
+    for path in sorted((directory / "migrations").glob("*.sql")):
         number, _, title = path.stem.partition("_")
         if not (len(number) == 4 and number.isdecimal() and title):
-            raise MigrationRefused(f"{path.name} is not named like 0001_title.sql")
-        migrations.append(Migration(int(number), path.stem, path.read_bytes()))
+            raise MigrationRefused(f"{path.name} is not named like 0078_title.sql")
+        sql = path.read_bytes()
+        migrations.append(Migration(int(number), path.stem, sql, hashlib.sha256(sql).hexdigest()))
     for one, next_one in pairwise(migrations):
         if one.number == next_one.number:
             raise MigrationRefused(f"{one.name} and {next_one.name} have the same number")
     return migrations
+
+
+def is_version_0_9_0(applied: Mapping[int, tuple[str, str]]) -> bool:
+    """Return whether a database with these migrations has the schema of version 0.9.0."""
+    rows = "".join(f"{number} {name} {sha256}\n" for number, (name, sha256) in sorted(applied.items()))
+    return hashlib.sha256(rows.encode()).hexdigest() == VERSION_0_9_0
 
 
 async def _applied(connection: Connection) -> dict[int, tuple[str, str]]:
@@ -113,10 +129,15 @@ def _missing(migrations: Sequence[Migration], applied: dict[int, tuple[str, str]
         if migration.number in applied:
             if applied[migration.number][1] != migration.sha256:
                 raise MigrationRefused(f"{migration.name} was changed after it was applied: undo the change and write a new migration")
+        elif migration.number == BASELINE and applied:
+            if not is_version_0_9_0(applied):
+                raise MigrationRefused(
+                    "the database is older than version 0.9.0, or its migrations were changed: upgrade it to version 0.9.0 first"
+                )
         elif migration.number < latest:
             raise MigrationRefused(f"{migration.name} comes before {applied[latest][0]}, which is already applied: give it a higher number")
     known = {migration.number for migration in migrations}
-    if unknown := [name for number, (name, _) in sorted(applied.items()) if number not in known]:
+    if unknown := [name for number, (name, _) in sorted(applied.items()) if number > BASELINE and number not in known]:
         _log.info("the database is ahead of this release by %s", ", ".join(unknown))
     return [migration for migration in migrations if migration.number not in applied]
 

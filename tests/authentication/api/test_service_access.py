@@ -71,7 +71,7 @@ class Protocols:
         pool, service, user = self._tenant.pool, self._party.service, self._user.id
         set_policy = "update services set access_policy = %s, saml_self_enrolled = %s where id = %s"
         await run_sql(pool, set_policy, policy, saml_self_enrolled, service)
-        for table in ("service_users", "end_users", "memberships", "subscriptions", "scim_users"):
+        for table in ("service_users", "end_users", "memberships", "subscriptions", "scim_users", "directory_blocks"):
             await run_sql(pool, f"delete from {table} where user_id = %s", user)  # noqa: S608
         if state.origin is not None:
             await add_service_user(self._tenant.ports, service, user, signed_in=False)

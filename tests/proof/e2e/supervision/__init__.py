@@ -1,1 +1,1 @@
-"""Tests of the service under a supervisor, and on a Unix socket."""
+"""Tests of the service under a supervisor, on a Unix socket, and across an upgrade."""

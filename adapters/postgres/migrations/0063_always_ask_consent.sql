@@ -1,1 +1,0 @@
-alter table services add column always_ask_consent boolean not null default false;

@@ -1,0 +1,41 @@
+"""Earlier releases, which `ops/releases.toml` records. Their files come from the history of the repository."""
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import tomllib
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from adapters.postgres.engine.migrate import CREATE_TABLE, RECORD
+from tests import ROOT
+
+
+def unpack_release(version: str, target: Path, *paths: str) -> None:
+    """Write these files of a release to `target`. Without the history, skip the test, or fail it in CI."""
+    releases = tomllib.loads((ROOT / "ops/releases.toml").read_text())["release"]
+    [revision] = [release["revision"] for release in releases if release["version"] == version]
+    archive = subprocess.run(["git", "archive", revision, "--", *paths], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode != 0:
+        reason = f"the files of version {version} are missing: use a clone with the whole history ({archive.stderr.decode().strip()})"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(target, filter="data")
+
+
+def migrate_to_0_9_0(conninfo: str, home: Path) -> None:
+    """Create the schema of version 0.9.0 with its migrations."""
+    unpack_release("0.9.0", home, "adapters/postgres/migrations")
+    with psycopg.connect(conninfo) as connection:
+        connection.execute(CREATE_TABLE)
+        for path in sorted((home / "adapters/postgres/migrations").glob("*.sql")):
+            sql = path.read_bytes()
+            connection.execute(sql)
+            sha256 = hashlib.sha256(sql).hexdigest()
+            connection.execute(RECORD, {"number": int(path.stem[:4]), "name": path.stem, "sha256": sha256})

@@ -1,0 +1,53 @@
+"""The baseline is the schema of version 0.9.0, and a database of this version is adopted."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from adapters.postgres.engine.migrate import SQL_FILES, MigrationRefused, migrate, pending, read_migrations
+from tests.engine.catalog import catalog
+from tests.support.database import Database
+
+RECORDED = "select * from schema_migrations order by number"
+
+
+@pytest.fixture
+def old(server: str, released: str) -> Iterator[psycopg.Connection]:
+    """A database of version 0.9.0."""
+    with Database(server, template=released) as database, psycopg.connect(database.conninfo, autocommit=True) as connection:
+        yield connection
+
+
+async def test_an_upgraded_database_equals_a_new_one(old: psycopg.Connection, fresh: str) -> None:
+    before = old.execute(RECORDED).fetchall()
+    names = [migration.name for migration in read_migrations(SQL_FILES)]
+    conninfo = old.info.dsn
+    assert await pending(conninfo) == await migrate(conninfo) == await migrate(fresh) == names
+    assert catalog(conninfo) == catalog(fresh)
+    with psycopg.connect(fresh) as new:
+        tiers = "select * from tiers order by id"
+        assert new.execute(tiers).fetchall() == old.execute(tiers).fetchall()
+        last_rows = [row[:3] for row in new.execute(RECORDED)]
+    after = old.execute(RECORDED).fetchall()
+    assert after[:76] == before, "version 0.9.0 needs these rows to run on the upgraded database"
+    assert [row[:3] for row in after[76:]] == last_rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "delete from schema_migrations where number = 76",
+        "delete from schema_migrations where number = 12",
+        "update schema_migrations set sha256 = md5('') where number = 30",
+        "update schema_migrations set name = name || '_too' where number = 30",
+        "insert into schema_migrations values (90, '0090_later', '')",
+    ],
+)
+async def test_a_database_with_other_migrations_is_refused(old: psycopg.Connection, change: str) -> None:
+    old.execute(change.encode())
+    before = old.execute(RECORDED).fetchall()
+    for attempt in (pending, migrate):
+        with pytest.raises(MigrationRefused, match=r"older than version 0\.9\.0.*: upgrade it to version 0\.9\.0 first"):
+            await attempt(old.info.dsn)
+    assert old.execute(RECORDED).fetchall() == before
