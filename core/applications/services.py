@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations, client_settings_rules, events
-from core.applications.client_settings_rules import MAX_SECRET_OVERLAP, SecretOverlapInvalid
+from core.applications.client_settings_rules import MAX_SECRET_OVERLAP, ClientSettings, SecretOverlapInvalid
 from core.applications.plans_rules import FREE_PLAN_NAME, Plan
 from core.applications.services_rules import (
     SERVICE_BATCH,
@@ -130,10 +130,10 @@ def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service
     Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
     """
     new = apply_settings(service, settings)
-    if new.client.jwks is not None and new.client.jwks != service.client.jwks:
-        ports.client_assertions.check_keys(new.client.jwks)
-    if new.client != service.client:
-        client_settings_rules.check_limits(new.client, ports.policy)
+    if new.jwks is not None and new.jwks != service.jwks:
+        ports.client_assertions.check_keys(new.jwks)
+    if any(getattr(new, name) != getattr(service, name) for name in ClientSettings.__slots__):
+        client_settings_rules.check_limits(new, ports.policy)
     return new
 
 
@@ -194,7 +194,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
             new = replace(new, credential_id=new_id())
         new = replace(new, updated_at=now)
         await tx.services.save(new)
-        if new.client.required_acr is not None and old.client.required_acr is None:
+        if new.required_acr is not None and old.required_acr is None:
             await tx.sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new
@@ -202,8 +202,8 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
 
 def _loses_credential(old: Service, new: Service) -> bool:
     """Return whether the new service lacks the secret or a key of the old one, or gets its keys from elsewhere."""
-    is_key_lost = any(key not in (new.client.jwks or ()) for key in old.client.jwks or ())
-    is_moved = old.client.jwks_uri not in (None, new.client.jwks_uri)
+    is_key_lost = any(key not in (new.jwks or ()) for key in old.jwks or ())
+    is_moved = old.jwks_uri not in (None, new.jwks_uri)
     return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 

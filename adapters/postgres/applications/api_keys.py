@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.applications.services import CONTEXT, to_context
+from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
 from core.kernel.principals import Permission
@@ -31,7 +31,7 @@ def to_api_key(row: Row) -> ApiKey:
 
 
 def to_record(row: Row) -> ApiKeyRecord:
-    return ApiKeyRecord(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], to_context(row[4:]))
+    return ApiKeyRecord(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], CONTEXT.read(row[4:]))
 
 
 class ApiKeys(Repository):
@@ -41,7 +41,7 @@ class ApiKeys(Repository):
         return await self._one(
             to_record,
             f"""
-            select k.id, k.key_hash, k.permissions, k.last_used_at, {CONTEXT}
+            select k.id, k.key_hash, k.permissions, k.last_used_at, {CONTEXT.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
             where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)""",
             key_hash=key_hash,

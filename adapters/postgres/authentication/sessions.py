@@ -3,15 +3,14 @@
 The module is longer than 400 lines because one class implements the port. The conditions of a live session are in `live_sessions`.
 """
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import OWN_PROFILE, to_own_profile
+from adapters.postgres.accounts.accounts import OWN_PROFILE
 from adapters.postgres.applications.service_access import may_use
-from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import (
     ACCOUNT_IS_USABLE,
     IMPERSONATOR_JOIN,
@@ -29,16 +28,15 @@ from adapters.postgres.authentication.openid import (
     stored_grant,
     to_grant,
     to_scope,
-    to_user_facts,
     user_facts_sql,
 )
-from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
+from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
+from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.profile_rules import OwnProfile
 from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
 from core.authentication.reauthentication.reauthentication_rules import Reauthentication
 from core.authentication.sessions_rules import (
-    NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
@@ -62,19 +60,39 @@ from core.kernel.principals import (
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 
-# The columns of `to_sign_in`. A sign-in at an identity provider counts as one of the user only if the provider asked them, or if
-# the account has no password. The sign-in that approved a device code may have been another person's idea.
-SIGN_IN: Final = """
-    case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end,
-    (coalesce(s.fresh, true) or u.password_hash is null)
-        and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false)),
-    coalesce(s.second_factor, false) and not s.mfa_missing,
-    u.mfa_enabled_at is not null"""
-SIGN_IN_WIDTH: Final = 4
-SESSION_CONTEXT: Final = f"""
-    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, o.id, o.slug, o.status, m.role,
-           s.mfa_missing and u.mfa_enabled_at is not null, s.impersonated_in, {SIGN_IN}"""
-SESSION_CONTEXT_WIDTH: Final = 11 + SIGN_IN_WIDTH
+# A sign-in at an identity provider counts as one of the user only if the provider asked them, or if the account has no password.
+# The sign-in that approved a device code may have been another person's idea.
+SIGN_IN: Final = Record(
+    SignInFacts,
+    "s",
+    at="case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end",
+    is_proof="""
+        (coalesce(s.fresh, true) or u.password_hash is null)
+        and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
+    used_second_factor="coalesce(s.second_factor, false) and not s.mfa_missing",
+    needs_second_factor="u.mfa_enabled_at is not null",
+)
+ORGANIZATION: Final = Record(OrganizationContext, "o", status=OrganizationStatus, role=Column(sql="m.role", read=Role))
+MEMBERSHIP: Final = Record(
+    MembershipState, "a", status=OrganizationStatus, role=Column(sql="am.role", read=Role), confirmed="am.confirmed_at is not null"
+)
+
+
+def session_context(**further: Description) -> Record[SessionContext]:
+    """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
+    own: dict[str, Description] = {"user_id": "u.id", "email": Email, "impersonator_id": "s.impersonator_id"}
+    others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in"))
+    return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any=True), **further})
+
+
+OF_USER: Final[Mapping[str, Description]] = {
+    "organization": ORGANIZATION.as_field(if_any=True),
+    "mfa_missing": "s.mfa_missing and u.mfa_enabled_at is not null",
+    "impersonated_in": "s.impersonated_in",
+}
+SESSION_CONTEXT: Final = session_context(**OF_USER)
+SESSION_CONTEXT_IN: Final = session_context(**OF_USER, acts_in=MEMBERSHIP.as_field(if_any=True))
+APPLICATION_SESSION: Final = session_context(organization="null", uses_service="r.user_id is not null", service=CONTEXT.as_field())
 SESSION_JOINS: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -86,16 +104,15 @@ IS_LIVE_SESSION_OF_TOKEN: Final = f"""
 NOT_OF_SERVICE: Final = " and s.service_id is null"
 # Lists and counts of sessions leave out those that back personal access tokens, which have their own list.
 NOT_OF_PERSONAL_TOKEN: Final = "not s.personal_token"  # noqa: S105  (a condition)
+LOAD_SESSION_CONTEXT: Final = f"select {SESSION_CONTEXT.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
 LOAD_SESSION_CONTEXT_IN: Final = f"""
-    {SESSION_CONTEXT}, a.id, a.slug, a.status, am.role, am.confirmed_at is not null {SESSION_JOINS}
+    select {SESSION_CONTEXT_IN.columns} {SESSION_JOINS}
     left join organizations a on a.slug = %(slug)s
     left join memberships am on am.org_id = a.id and am.user_id = u.id
     {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
-LOAD_WITH_PROFILE: Final = f"{SESSION_CONTEXT}, {OWN_PROFILE} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
+LOAD_WITH_PROFILE: Final = f"""
+    select {SESSION_CONTEXT.columns}, {OWN_PROFILE.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
 # The session must be of the service in the token's audience, and the service must exist.
-APPLICATION_SESSION_CONTEXT: Final = f"""
-    select u.id, u.email, u.email_verified_at, u.is_platform_owner, s.impersonator_id, r.user_id is not null, {SIGN_IN}, {CONTEXT}"""
-APPLICATION_SESSION_WIDTH: Final = 6 + SIGN_IN_WIDTH + CONTEXT_WIDTH
 APPLICATION_SESSION_TABLES: Final = f"""
     from sessions s
     join users u on u.id = s.user_id
@@ -103,16 +120,17 @@ APPLICATION_SESSION_TABLES: Final = f"""
     {IMPERSONATOR_JOIN}
     left join service_users r on r.service_id = v.id and r.user_id = u.id"""
 APPLICATION_SESSION_JOINS: Final = APPLICATION_SESSION_TABLES + IS_LIVE_SESSION_OF_TOKEN
-LOAD_APPLICATION_SESSION: Final = APPLICATION_SESSION_CONTEXT + APPLICATION_SESSION_JOINS
-LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"{APPLICATION_SESSION_CONTEXT}, {OWN_PROFILE} {APPLICATION_SESSION_JOINS}"
+LOAD_APPLICATION_SESSION: Final = f"select {APPLICATION_SESSION.columns} {APPLICATION_SESSION_JOINS}"
+LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"select {APPLICATION_SESSION.columns}, {OWN_PROFILE.columns} {APPLICATION_SESSION_JOINS}"
 
 # Only sessions of OpenID Connect.
 USERINFO: Final = f"{grant_columns('s')}, f.*"
 FACTS: Final = f"join lateral ({user_facts_sql('s.user_id', 's.service_id')}) f on s.scope is not null"
-LOAD_USERINFO: Final = f"{SESSION_CONTEXT}, null, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
-LOAD_USERINFO_OF_SERVICE: Final = (
-    f"{APPLICATION_SESSION_CONTEXT}, v.pkce_without_secret, {USERINFO} {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"
-)
+LOAD_USERINFO: Final = f"""
+    select {SESSION_CONTEXT.columns}, null, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
+LOAD_USERINFO_OF_SERVICE: Final = f"""
+    select {APPLICATION_SESSION.columns}, v.pkce_without_secret, {USERINFO}
+    {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"""
 
 # SESSION_IS_LIVE with one exception: a session that this transaction itself has ended still counts
 # as live, for example if users end all their sessions in an organization.
@@ -171,32 +189,34 @@ IS_NOT_ROTATED: Final = """
 # Facts for an ID token, if the session is one of OpenID Connect and the application wants them there.
 FACTS_OF_USER: Final = user_facts_sql("%(user_id)s", "%(service_id)s")
 
-BEGIN: Final = """
-    insert into sessions (id, user_id, impersonator_id, impersonator_session_id, impersonated_in, service_id, org_id, device_id,
-                          created_at, expires_at, ends_at, address, agent, provider, grant_type, browser_hash, authenticated_at,
-                          second_factor, fresh, browser_session_id, key_thumbprint, scope, id_token_claims, userinfo_claims,
-                          resource, api_resource_id, api_scope, asked_scope)
-    values (%(id)s, %(user_id)s, %(impersonator_id)s, %(impersonator_session_id)s, %(impersonated_in)s, %(service_id)s, %(org_id)s,
-            %(device_id)s, %(created_at)s, %(expires_at)s, %(ends_at)s, %(address)s, %(agent)s, %(provider)s, %(grant)s,
-            %(browser_hash)s, %(authenticated_at)s, %(second_factor)s, %(is_fresh)s, %(browser_session_id)s,
-            %(key_thumbprint)s, %(scope)s::text[], %(id_token_claims)s::text[], %(userinfo_claims)s::text[], %(resource)s,
-            %(api_resource_id)s, %(api_scope)s::text[], %(asked_scope)s::text[])"""
+SESSION: Final = Record(
+    Session, "s", service=None, grant="s.grant_type", is_fresh="s.fresh", openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters)
+)
+BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash")
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
+BROWSER_SESSION: Final = Record(BrowserSession, "s", created_at="coalesce(s.authenticated_at, s.created_at)", is_fresh="s.fresh")
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
-    {SESSION_CONTEXT}, s.id, s.provider, s.device_id, coalesce(s.authenticated_at, s.created_at), s.second_factor, s.fresh {SESSION_JOINS}
+    select {SESSION_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
     where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
       and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
 LOAD_IMPERSONATION: Final = f"""
-    {SESSION_CONTEXT}, s.id {SESSION_JOINS}
+    select {SESSION_CONTEXT.columns}, s.id {SESSION_JOINS}
     where s.impersonator_session_id = %(session_id)s and {SESSION_IS_LIVE} {NOT_OF_SERVICE}
     order by s.created_at desc, s.id desc limit 1"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
 # their own sessions, and the account of the caller is usable.
+LIVE_SESSION: Final = Record(
+    LiveSession,
+    "s",
+    organization="o.name",
+    service="v.name",
+    by_support="s.impersonator_id is not null",
+    in_browser="s.browser_hash is not null",
+)
 LIST_LIVE_SESSIONS: Final = f"""
-    select count(*) over (), s.id, s.created_at, s.expires_at, s.address, s.agent, o.name, v.name, s.impersonator_id is not null,
-           s.browser_hash is not null
+    select count(*) over (), {LIVE_SESSION.columns}
     from sessions s
     join users u on u.id = s.user_id
     {IMPERSONATOR_JOIN}
@@ -207,87 +227,39 @@ LIST_LIVE_SESSIONS: Final = f"""
     order by s.created_at desc, s.id desc limit %(limit)s"""
 
 
-def to_sign_in(row: Row) -> SignInFacts | None:
-    return None if row[0] is None else SignInFacts(*row[:SIGN_IN_WIDTH])
+ROTATED: Final = Record(
+    RotatedSession,
+    "e",
+    session_id="e.id",
+    email=Email,
+    org_slug="e.slug",
+    service=CONTEXT.as_field(if_any=True),
+    entitlement=ENTITLEMENT.as_field(),
+    # None during an impersonation
+    authentication=Record(Authentication, "e", at="case when e.impersonator_id is null then e.authenticated_at end").as_field(if_any=True),
+    openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
+    facts=USER_FACTS.as_field(if_any=True),
+    keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
+)
+REFRESH_TOKEN_STATE: Final = Record(
+    RefreshTokenState,
+    "s",
+    session_id="s.id",
+    rotated_at="t.rotated_at",
+    is_previous="t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id)",
+    session_is_live=f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}",
+    organization_status=Column(sql="o.status", read=OrganizationStatus),
+    role=Column(sql="m.role", read=Role),
+    may_use_service=MAY_USE_SERVICE,
+    fits=PRESENTER_MAY_USE,
+    has_key=PRESENTER_HAS_KEY,
+)
 
 
 def to_introspected_session(row: Row) -> IntrospectedSession:
     id_, user_id, email, expires_at, scope, api_scope, created_at = row
     shows_email = OpenIdGrant(to_scope(scope)).shows_email
     return IntrospectedSession(id_, user_id, Email(email), expires_at, (*(scope or ()), *(api_scope or ())), shows_email, created_at)
-
-
-def to_session_context(row: Row) -> SessionContext:
-    return SessionContext(
-        user_id=row[0],
-        email=Email(row[1]),
-        email_verified_at=row[2],
-        is_platform_owner=row[3],
-        impersonator_id=row[4],
-        organization=None if row[5] is None else OrganizationContext(row[5], row[6], OrganizationStatus(row[7]), Role(row[8])),
-        mfa_missing=row[9],
-        impersonated_in=row[10],
-        sign_in=to_sign_in(row[11:]),
-    )
-
-
-def to_session_context_in_organization(row: Row) -> SessionContext:
-    id_, slug, status, role, confirmed = row[SESSION_CONTEXT_WIDTH:]
-    if id_ is None:
-        return to_session_context(row)
-    acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
-    return replace(to_session_context(row), acts_in=acts_in)
-
-
-def to_application_session_context(row: Row) -> SessionContext:
-    return SessionContext(
-        user_id=row[0],
-        email=Email(row[1]),
-        email_verified_at=row[2],
-        is_platform_owner=row[3],
-        organization=None,
-        impersonator_id=row[4],
-        uses_service=row[5],
-        sign_in=to_sign_in(row[6:]),
-        service=to_context(row[6 + SIGN_IN_WIDTH : APPLICATION_SESSION_WIDTH]),
-    )
-
-
-def to_rotated_session(row: Row) -> RotatedSession:
-    grant, context = row[11:], row[11 + GRANT_WIDTH :]
-    plan, facts = context[CONTEXT_WIDTH:], context[CONTEXT_WIDTH + ENTITLEMENT_WIDTH :]
-    return RotatedSession(
-        session_id=row[0],
-        user_id=row[1],
-        email=Email(row[2]),
-        email_verified_at=row[3],
-        ends_at=row[4],
-        impersonator_id=row[5],
-        org_id=row[6],
-        org_slug=row[7],
-        service=None if context[0] is None else to_context(context),
-        entitlement=NO_ENTITLEMENT if plan[0] is None else to_entitlement(plan),
-        authentication=None if row[5] is not None else Authentication(*row[8:11]),
-        openid=to_grant(grant),
-        facts=None if facts[0] is None else to_user_facts(facts),
-        keeps_refresh_token=row[-1],
-    )
-
-
-def to_refresh_token_state(row: Row) -> RefreshTokenState:
-    return RefreshTokenState(
-        session_id=row[0],
-        rotated_at=row[1],
-        is_previous=row[2],
-        session_is_live=row[3],
-        org_id=row[4],
-        organization_status=None if row[5] is None else OrganizationStatus(row[5]),
-        role=None if row[6] is None else Role(row[6]),
-        service_id=row[7],
-        may_use_service=row[8],
-        fits=row[9],
-        has_key=row[10],
-    )
 
 
 def _presenter_values(presenter: Presenter) -> dict[str, object]:
@@ -302,29 +274,9 @@ def _presenter_values(presenter: Presenter) -> dict[str, object]:
 
 def session_parameters(session: Session) -> dict[str, object]:
     """Return the parameters of BEGIN, except `browser_hash`."""
-    return {
-        "id": session.id,
-        "user_id": session.user_id,
-        "impersonator_id": session.impersonator_id,
-        "impersonator_session_id": session.impersonator_session_id,
-        "impersonated_in": session.impersonated_in,
-        "service_id": session.service.id if session.service else None,
-        "org_id": session.service.org_id if session.service else session.org_id,
-        "device_id": session.device_id,
-        "created_at": session.created_at,
-        "expires_at": session.expires_at,
-        "ends_at": session.ends_at,
-        "address": session.address,
-        "agent": session.agent,
-        "provider": session.provider,
-        "grant": session.grant,
-        "authenticated_at": session.authenticated_at,
-        "second_factor": session.second_factor,
-        "is_fresh": session.is_fresh,
-        "browser_session_id": session.browser_session_id,
-        "key_thumbprint": session.key_thumbprint,
-        **grant_parameters(session.openid),
-    }
+    service = session.service
+    of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
+    return SESSION.values(session) | of_service
 
 
 class Sessions(Repository):
@@ -334,8 +286,8 @@ class Sessions(Repository):
 
     async def load_session_context(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
-            to_session_context,
-            SESSION_CONTEXT + SESSION_JOINS + IS_LIVE_SESSION_OF_TOKEN + NOT_OF_SERVICE,
+            SESSION_CONTEXT.read,
+            LOAD_SESSION_CONTEXT,
             session_id=session_id,
             user_id=user_id,
             org_id=org_id,
@@ -346,7 +298,7 @@ class Sessions(Repository):
         self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> SessionContext | None:
         return await self._one(
-            to_session_context_in_organization,
+            SESSION_CONTEXT_IN.read,
             LOAD_SESSION_CONTEXT_IN,
             slug=slug,
             session_id=session_id,
@@ -359,7 +311,7 @@ class Sessions(Repository):
         self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime
     ) -> SessionContext | None:
         return await self._one(
-            to_application_session_context, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
+            APPLICATION_SESSION.read, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
         )
 
     async def load_with_profile(
@@ -367,7 +319,7 @@ class Sessions(Repository):
     ) -> tuple[SessionContext, OwnProfile] | None:
         if client_id is None:
             return await self._one(
-                lambda row: (to_session_context(row), to_own_profile(row[SESSION_CONTEXT_WIDTH:])),
+                lambda row: (SESSION_CONTEXT.read(row), OWN_PROFILE.read(row[SESSION_CONTEXT.width :])),
                 LOAD_WITH_PROFILE,
                 session_id=session_id,
                 user_id=user_id,
@@ -375,7 +327,7 @@ class Sessions(Repository):
                 now=now,
             )
         return await self._one(
-            lambda row: (to_application_session_context(row), to_own_profile(row[APPLICATION_SESSION_WIDTH:])),
+            lambda row: (APPLICATION_SESSION.read(row), OWN_PROFILE.read(row[APPLICATION_SESSION.width :])),
             LOAD_APPLICATION_SESSION_WITH_PROFILE,
             client_id=client_id,
             session_id=session_id,
@@ -408,16 +360,14 @@ class Sessions(Repository):
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
     ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
-        statement, width = (
-            (LOAD_USERINFO, SESSION_CONTEXT_WIDTH) if client_id is None else (LOAD_USERINFO_OF_SERVICE, APPLICATION_SESSION_WIDTH)
-        )
-        to_context = to_session_context if client_id is None else to_application_session_context
+        record, statement = (SESSION_CONTEXT, LOAD_USERINFO) if client_id is None else (APPLICATION_SESSION, LOAD_USERINFO_OF_SERVICE)
 
         def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool]:
-            context, grant = to_context(row), to_grant(row[width + 1 :])
+            context, pkce_without_secret, further = record.read(row), row[record.width], row[record.width + 1 :]
+            grant = to_grant(further)
             assert grant is not None, "the statement selects only sessions with a grant"
-            authenticates = context.service is not None and not context.service.is_public and not row[width]
-            return context, grant, to_user_facts(row[width + 1 + GRANT_WIDTH :]), authenticates
+            authenticates = context.service is not None and not context.service.is_public and not pkce_without_secret
+            return context, grant, USER_FACTS.read(further[GRANT_WIDTH:]), authenticates
 
         return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
 
@@ -430,7 +380,7 @@ class Sessions(Repository):
 
     async def load_browser_session(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         return await self._one(
-            lambda row: (BrowserSession(*row[SESSION_CONTEXT_WIDTH:]), to_session_context(row)),
+            lambda row: (BROWSER_SESSION.read(row[SESSION_CONTEXT.width :]), SESSION_CONTEXT.read(row)),
             LOAD_BROWSER_SESSION,
             browser_hash=browser_hash,
             org_id=None,
@@ -439,7 +389,7 @@ class Sessions(Repository):
 
     async def load_impersonation(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
         return await self._one(
-            lambda row: (row[SESSION_CONTEXT_WIDTH], to_session_context(row)),
+            lambda row: (row[SESSION_CONTEXT.width], SESSION_CONTEXT.read(row)),
             LOAD_IMPERSONATION,
             session_id=session_id,
             org_id=None,
@@ -479,20 +429,18 @@ class Sessions(Repository):
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
         return await self._one(
-            lambda row: BrowserSession(session_id, *row),
-            """
-            select provider, device_id, coalesce(authenticated_at, created_at), second_factor, fresh
-            from sessions where id = %(session_id)s and user_id = %(user_id)s""",
+            BROWSER_SESSION.read,
+            f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s",
             session_id=session_id,
             user_id=user_id,
         )
 
     async def user_facts(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
-        return await self._one(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+        return await self._one(USER_FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
         rows = await self._all(lambda row: row, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
-        return PageResult([LiveSession(*row[1:]) for row in rows], rows[0][0] if rows else 0)
+        return PageResult([LIVE_SESSION.read(row[1:]) for row in rows], rows[0][0] if rows else 0)
 
     async def count_live_in(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         counts = await self._one(
@@ -508,7 +456,7 @@ class Sessions(Repository):
         return counts
 
     def user_facts_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> DeferredRow[UserFacts]:
-        return self._one_deferred(to_user_facts, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
+        return self._one_deferred(USER_FACTS.read, FACTS_OF_USER, user_id=user_id, service_id=service_id, now=now)
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         await self._write(
@@ -531,7 +479,7 @@ class Sessions(Repository):
         # again, so that an ended session gets no new token. The same statement reads all claims of
         # the new tokens, because the old token is used up when it returns.
         return await self._one(
-            to_rotated_session,
+            ROTATED.read,
             f"""
             with spent as (
                 update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
@@ -555,9 +503,7 @@ class Sessions(Repository):
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)
-            select e.id, e.user_id, e.email, e.email_verified_at, e.ends_at, e.impersonator_id, e.org_id, e.slug,
-                   e.authenticated_at, e.provider, e.second_factor, {grant_columns("e")}, {CONTEXT}, n.name, n.status, n.features,
-                   {USER_FACTS}, e.rotated_at is null
+            select {ROTATED.columns}
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true
             left join users u on u.id = e.user_id and e.scope is not null
@@ -586,13 +532,9 @@ class Sessions(Repository):
         # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a
         # token must also end an impersonation that is not live now.
         return await self._one(
-            to_refresh_token_state,
+            REFRESH_TOKEN_STATE.read,
             f"""
-            select s.id, t.rotated_at,
-                   t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id),
-                   {SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE},
-                   s.org_id, o.status, m.role, s.service_id,
-                   {MAY_USE_SERVICE}, {PRESENTER_MAY_USE}, {PRESENTER_HAS_KEY}
+            select {REFRESH_TOKEN_STATE.columns}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.plans_rules import FREE_PLAN_NAME
 from core.billing.subscriptions_rules import (
@@ -89,6 +90,10 @@ def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralStr
         limit 1"""
 
 
+# Of a row of `entitlement` with the alias `n`
+ENTITLEMENT: Final = Record(Entitlement, "n", plan="n.name", status=SubscriptionStatus, features=tuple)
+
+
 def to_plan(row: Row) -> SubscribedPlan:
     return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4], price_id=row[5])
 
@@ -107,13 +112,6 @@ def to_subscription(row: Row) -> Subscription:
     )
 
 
-ENTITLEMENT_WIDTH: Final = 3
-
-
-def to_entitlement(row: Row) -> Entitlement:
-    return Entitlement(row[0], None if row[1] is None else SubscriptionStatus(row[1]), tuple(row[2]))
-
-
 class Subscriptions(Repository):
     """Implements `ports.storage.billing.Subscriptions`."""
 
@@ -121,7 +119,7 @@ class Subscriptions(Repository):
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
         result = await self._one(
-            to_entitlement,
+            ENTITLEMENT.read,
             entitlement("%(service_id)s", "%(user_id)s"),
             service_id=service_id,
             user_id=user_id,

@@ -269,7 +269,7 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                if client.service is not None and client.service.client.required_acr is not None and not redeemed.browser.second_factor:
+                if client.service is not None and client.service.required_acr is not None and not redeemed.browser.second_factor:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 entitlement = NO_ENTITLEMENT

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.configuration_rules import (
     PREVIOUS_KEPT,
@@ -30,8 +30,8 @@ CONFIGURATION: Final = (
 )
 CONFIGURATION_WIDTH: Final = 9
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
-SETUP: Final = f"{CONTEXT}, {CONFIGURATION}, {CERTIFICATE}"
-SETUP_WIDTH: Final = CONTEXT_WIDTH + CONFIGURATION_WIDTH + 6
+SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION}, {CERTIFICATE}"
+SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION_WIDTH + 6
 SETUP_TABLES: Final = """
     services v join organizations vo on vo.id = v.org_id
     left join saml_configurations c on c.service_id = v.id
@@ -82,9 +82,9 @@ def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
 
 def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
-    configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
+    configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION_WIDTH], row[CONTEXT.width + CONFIGURATION_WIDTH :]
     return SamlSetup(
-        to_context(row),
+        CONTEXT.read(row),
         None if configuration[0] is None else to_configuration(configuration),
         None if certificate[0] is None else to_certificate(vault, certificate),
     )

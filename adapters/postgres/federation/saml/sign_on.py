@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
@@ -18,7 +17,7 @@ from core.federation.saml.messages import NameId, SamlStatus
 from core.federation.saml.sign_on_rules import SamlSignOn
 from core.kernel.principals import ServiceContext
 
-LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
+LOCK_ACCOUNT: Final = f"select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (
     "a.state_hash, a.browser_hash, a.org_id, a.service_id, a.request_id, a.relay_state, a.force_authn, a.is_passive, a.created_at, "
     "a.expires_at, a.user_id, a.session_id, a.ticket_hash, a.status, a.subject, a.subject_format, a.context_class, a.vouched_for"
@@ -175,7 +174,7 @@ class SamlSignOns(SealingRepository):
             user_id=user_id,
             now=now,
         )
-        return self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id)
+        return self._one_deferred(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
     def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         # Lock order: later locks are on rows of the session, on the user's name at the service, and on

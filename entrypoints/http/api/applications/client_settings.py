@@ -4,7 +4,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from core.applications.services_rules import CLIENT_SETTINGS, Service
+from core.applications.client_settings_rules import ClientSettings
+from core.applications.services_rules import Service
 from entrypoints.http.edge.bodies import MAX_ITEMS, RequestModel, ResponseModel, Text, Timestamp, optional
 
 JWKS: Final = "The public keys of client assertions (RFC 7523): RSA with 2048 to 8192 bits, P-256 or Ed25519. Not together with `jwks_uri`."
@@ -71,7 +72,7 @@ class ClientSettingsUpdateRequest(RequestModel):
 
 def client_settings(data: ClientSettingsRequest | ClientSettingsUpdateRequest) -> dict[str, Any]:
     """Return the settings in a request, as `ServiceSettings` takes them."""
-    settings = {name: getattr(data, name) for name in CLIENT_SETTINGS}
+    settings = {name: getattr(data, name) for name in ClientSettings.__slots__}
     if isinstance(data.jwks, JwkSetRequest):
         settings["jwks"] = data.jwks.keys
     return settings
@@ -109,7 +110,6 @@ class ClientSettingsResponse(ResponseModel):
 
 def client_settings_fields(service: Service) -> dict[str, Any]:
     """Return the values of `ClientSettingsResponse`."""
-    settings = service.client
-    jwks = None if settings.jwks is None else JwkSetResponse(keys=[dict(key) for key in settings.jwks])
-    fields = {name: getattr(settings, name) for name in CLIENT_SETTINGS}
+    jwks = None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
+    fields = {name: getattr(service, name) for name in ClientSettings.__slots__}
     return {**fields, "jwks": jwks, "former_secret_expires_at": service.former_secret_expires_at}

@@ -70,7 +70,7 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     base = app_context().base_url
     if service.service_type.is_public:
         authentication = ("none", "This application has no secret. It uses PKCE with S256.")
-    elif service.client.has_keys:
+    elif service.has_keys:
         authentication = ("private_key_jwt", "The client secret works, too: client_secret_basic or client_secret_post.")
     else:
         authentication = ("client_secret_basic", "Or client_secret_post. Add PKCE with S256 if your library supports it.")

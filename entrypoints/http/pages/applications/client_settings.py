@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from core.applications import client_settings_rules as client_rules
 from core.applications import services_rules as service_rules
-from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceSettings
+from core.applications.services_rules import Service, ServiceSettings
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.client_settings import client_settings
@@ -75,11 +75,7 @@ def group_fields(group: str, service: Service) -> tuple[str, ...]:
 
 def stored_values(service: Service) -> dict[str, Any]:
     """Return the values of all fields: text, or a boolean for a checkbox."""
-    return {
-        field: _to_text(field, getattr(service.client if field in CLIENT_SETTINGS else service, field))
-        for group in GROUPS
-        for field in GROUPS[group]
-    }
+    return {field: _to_text(field, getattr(service, field)) for group in GROUPS for field in GROUPS[group]}
 
 
 def _to_text(field: str, value: Any) -> str | bool:
