@@ -135,15 +135,22 @@ def _page_values(service: Service) -> dict[str, Any]:
         **application_values(service),
         "values": values_to_copy(service),
         "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
+        "settings": form.ON_PAGE,
+        "labels": {
+            **{name: setting.label for name, setting in form.ON_PAGE.items()},
+            **{f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
+        },
+        "switches": form.SWITCHES,
+        "choices": {
+            "service_type": list(LABELS[ServiceType].items()),
+            "email_sign_in": [
+                ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
+                ("yes", "On"),
+                ("no", "Off"),
+            ],
+        },
         "longest": form.longest_lifetimes(),
         "shortest": MIN_TOKEN_SECONDS,
-        "types": list(LABELS[ServiceType].items()),
-        "email_choices": [
-            ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
-            ("yes", "On"),
-            ("no", "Off"),
-        ],
-        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
         "former_secret_until": _former_secret_until(service),
     }
 
