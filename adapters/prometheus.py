@@ -16,9 +16,9 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from core.accounts.email_queue_rules import EmailOutcome
-from core.authentication.login_failures import LoginFailure
-from core.eventing.siem_rules import FAILURES
+from core.accounts.model.email_queue import EmailOutcome
+from core.authentication.model.login import LoginFailure
+from core.eventing.model.siem import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 
 T = TypeVar("T")

@@ -12,16 +12,16 @@ from uuid import UUID
 
 import jwt
 import trio
+from core.kernel.claims import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.applications.client_settings_rules import thumbprint
-from core.authentication.openid_rules import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
-from core.authentication.tokens.dpop_rules import is_thumbprint
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey, choose_signing_key
+from core.applications.model.client_settings import thumbprint
+from core.authentication.model.dpop import is_thumbprint
+from core.authentication.model.openid import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
+from core.authentication.model.signing_keys import SigningKey, UnknownKey, choose_signing_key
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest
 
 ALGORITHM = "RS256"

@@ -9,16 +9,15 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
-from core.authentication.email_sign_in_rules import IssuedEmailSignIn
-from core.authentication.reauthentication.reauthentication_rules import CODE_TTL
-from core.email_preparation_rules import PreparedEmail
+from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
+from core.authentication.model.login import IssuedEmailSignIn
+from core.authentication.model.reauthentication import CODE_TTL
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
-from core.tenancy.branding_rules import Design
-from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
-from core.tenancy.invitations_rules import ReceivedInvitation
+from core.mailing.model.emails import PreparedEmail
+from core.tenancy.model.branding import Color, ColorScheme, Design, Palette, derive_palette
+from core.tenancy.model.invitations import ReceivedInvitation
 from ports.outside import EmailMessage
 
 # The paths of links in emails, below the base URL.

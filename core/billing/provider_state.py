@@ -1,7 +1,7 @@
 """The state of our subscriptions, derived from facts about the payment provider's subscriptions (decisions 165, 166, 169; security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
-They are stored (core.billing.provider_facts), and the state that follows from them is written to
+They are stored (core.billing.model.provider_facts), and the state that follows from them is written to
 our subscription. If there is none yet, it is created as soon as its user, service and plan are
 known and verified.
 """
@@ -11,20 +11,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.applications.cancellations_rules import Cancellation
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.applications.model.plans import Cancellation
 from core.billing import events, subscriptions
-from core.billing.provider_events_rules import Effect
-from core.billing.provider_facts import CHECK_INTERVAL, LockedSubscription, SubscriptionFacts, next_check
-from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
+from core.billing.model.provider_events import Effect
+from core.billing.model.provider_facts import CHECK_INTERVAL, LockedSubscription, SubscriptionFacts, next_check
+from core.billing.model.subscriptions import Subscription, SubscriptionStatus
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.billing.checkout_rules import CheckoutMatch
-    from core.billing.provider_objects import CheckoutMetadata, ProviderSubscription
-    from core.billing.subscriptions_rules import SubscribedPlan
+    from core.billing.model.checkout import CheckoutMatch
+    from core.billing.model.provider_objects import CheckoutMetadata, ProviderSubscription
+    from core.billing.model.subscriptions import SubscribedPlan
     from ports.storage import Transaction
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.group_patches import GroupMemberUnknown
-from core.provisioning.groups_rules import (
+from core.provisioning.model.group_patches import GroupMemberUnknown
+from core.provisioning.model.groups import (
     BATCH_SIZE,
     GroupMember,
     GroupNotFound,
@@ -21,7 +21,7 @@ from core.provisioning.groups_rules import (
     require_own_group,
     to_group,
 )
-from core.provisioning.users_rules import ProtectedUser, require_member_capacity
+from core.provisioning.model.users import ProtectedUser, require_member_capacity
 from core.tenancy import events, members
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import ScimClient
-    from core.provisioning.filters import ScimFilter
-    from core.provisioning.group_patches import GroupChanges
+    from core.kernel.callers import ScimClient
+    from core.provisioning.model.filters import ScimFilter
+    from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports
     from ports.storage import Transaction
 

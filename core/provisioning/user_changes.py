@@ -6,13 +6,13 @@ from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
 from core.accounts import email_changes
-from core.accounts.accounts_rules import EmailNotFree
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.profile_rules import ProfileChanges
+from core.accounts.model.accounts import EmailNotFree
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.profiles import ProfileChanges
 from core.kernel.errors import refuse
 from core.provisioning import blocks, events
-from core.provisioning.profiles_rules import ScimProfile, changed_attributes, to_account_profile
-from core.provisioning.users_rules import (
+from core.provisioning.model.profiles import ScimProfile, changed_attributes, to_account_profile
+from core.provisioning.model.users import (
     AnonymizedUser,
     DomainOfAnother,
     ProtectedUser,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from core.kernel.values import Email
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

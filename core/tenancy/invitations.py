@@ -11,13 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
-from core.accounts.accounts_rules import EmailNotFree
+from core.accounts.model.accounts import EmailNotFree
+from core.kernel.access import BlockedByDirectory, RoleInsufficient
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
-from core.tenancy import domains, events, members_rules, organizations
-from core.tenancy.invitations_rules import (
+from core.tenancy import domains, events, organizations
+from core.tenancy.model import members
+from core.tenancy.model.invitations import (
     BATCH,
     LEASE,
     SWEEPER,
@@ -36,18 +39,19 @@ from core.tenancy.invitations_rules import (
     TeamFull,
     parse_token,
 )
-from core.tenancy.members_rules import AlreadyMember
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.organizations import Membership
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Caller, OrganizationCaller
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.causes import Caller
     from core.kernel.values import Page, PageResult
-    from core.tenancy.branding_rules import Design
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.branding import Design
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -117,7 +121,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 
 def require_grantable(role: Role, role_of_caller: Role) -> None:
     """Check that a caller with this role may give the role to others (decision 190). Raises: RoleInsufficient."""
-    if role not in members_rules.grantable_roles(role_of_caller):
+    if role not in members.grantable_roles(role_of_caller):
         raise RoleInsufficient
 
 

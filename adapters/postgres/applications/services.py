@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
@@ -13,10 +14,9 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
-from core.applications.access_rules import AccessPolicy, AccessSettings
-from core.applications.services_rules import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
-from core.billing.subscriptions_rules import Entitlement
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.model.users import AccessPolicy, AccessSettings
+from core.billing.model.subscriptions import Entitlement
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 

@@ -8,6 +8,10 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, Person, SessionContext
+from core.kernel.roles import Role
+
 from adapters.postgres.accounts.accounts import OWN_PROFILE
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
@@ -33,10 +37,10 @@ from adapters.postgres.authentication.openid import (
 from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Column, Columns, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.accounts.profile_rules import OwnProfile
-from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
-from core.authentication.reauthentication.reauthentication_rules import Reauthentication
-from core.authentication.sessions_rules import (
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant, UserFacts
+from core.authentication.model.reauthentication import Reauthentication
+from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
@@ -47,16 +51,6 @@ from core.authentication.sessions_rules import (
     Session,
 )
 from core.kernel.errors import SessionEnded
-from core.kernel.principals import (
-    BrowserSession,
-    MembershipState,
-    OrganizationContext,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    SessionContext,
-)
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 

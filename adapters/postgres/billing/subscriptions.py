@@ -7,8 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.plans_rules import FREE_PLAN_NAME
-from core.billing.subscriptions_rules import (
+from core.applications.model.plans import FREE_PLAN_NAME
+from core.billing.model.subscriptions import (
     AlreadySubscribed,
     Entitlement,
     OwnSubscription,

@@ -6,7 +6,7 @@ A queue has the columns `org_id`, the id of the receiver, `status`, `due_at`, `c
 from datetime import datetime
 from typing import Any, LiteralString
 
-from core.eventing.deliveries_rules import DeliveryOutcome, DispatchCapacity
+from core.eventing.model.webhooks import DeliveryOutcome, DispatchCapacity
 
 
 def claim_sql(
@@ -28,7 +28,7 @@ def claim_sql(
     # cost is the number of these receivers, no matter how many deliveries each has.
     #
     # shares, served: the receivers that may get a slot
-    # (core.eventing.deliveries_rules.DispatchCapacity), in random order. Each gets its first slot
+    # (core.eventing.model.webhooks.DispatchCapacity), in random order. Each gets its first slot
     # before any gets a second one.
     #
     # queued: deliveries that another process is claiming are skipped. The limits keep the number of

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.causes import SYSTEM, Caller
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
-from core.eventing.audit_rules import caller_kind
+from core.eventing.model.audit import caller_kind
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
-from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceAccountCaller, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """The health of the installation and its settings, for platform owners."""
 
+from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.principals import Capability
 from core.maintenance import health
-from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from core.maintenance.model.health import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports

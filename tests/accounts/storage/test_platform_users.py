@@ -5,10 +5,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.platform_users_rules import (
+from core.accounts.model.platform import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,
@@ -19,7 +21,6 @@ from core.accounts.platform_users_rules import (
     UserMfaStatus,
     UserOrganization,
 )
-from core.kernel.principals import SYSTEM, Role
 from core.kernel.values import Email, rfc3339
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add

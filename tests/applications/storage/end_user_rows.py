@@ -3,9 +3,10 @@
 from datetime import datetime
 from uuid import UUID
 
+from core.kernel.causes import SYSTEM
+
 from adapters.postgres.engine.storage import Postgres
-from core.applications.access_rules import EnrollmentOrigin
-from core.kernel.principals import SYSTEM
+from core.applications.model.users import EnrollmentOrigin
 from tests.support.rows import NOW
 from tests.support.services import enroll_user
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
+from core.kernel.causes import SYSTEM
+
 from adapters.postgres.engine.storage import Postgres
-from core.applications.services_rules import Service, ServiceType
-from core.kernel.principals import SYSTEM
+from core.applications.model.services import Service, ServiceType
 from core.kernel.values import Slug, digest
 from tests.support.rows import DAY, HOUR, NOW
 

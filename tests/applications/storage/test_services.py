@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.services_rules import Service, ServiceSlugTaken, ServiceType
+from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_sql

@@ -3,11 +3,11 @@
 from uuid import UUID
 
 import pytest
+from core.kernel.callers import OrganizationStatus, ServiceContext
 
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
 from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
-from core.kernel.principals import OrganizationStatus, ServiceContext
 
 WEBHOOKS = [
     "user.login.success",

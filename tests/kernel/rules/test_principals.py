@@ -5,30 +5,21 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-
-from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
-from core.kernel.principals import (
-    CAPABILITIES,
-    SYSTEM,
-    Capability,
-    Claims,
-    MembershipState,
+from core.kernel.access import (
     NotAMember,
     NotAnEndUser,
     NotOfThisOrganization,
-    OrganizationContext,
     OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
     RoleInsufficient,
-    ServiceContext,
-    SessionContext,
-    has_capability,
     require_capability,
-    to_member,
     to_person,
 )
+from core.kernel.callers import MembershipState, OrganizationContext, OrganizationStatus, Person, ServiceContext, SessionContext, to_member
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import Claims
+from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability
+
+from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)

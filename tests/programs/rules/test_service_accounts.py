@@ -1,10 +1,10 @@
 """Service accounts and trusts in pipelines: the pure rules."""
 
 import pytest
+from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
 
-from core.kernel.principals import CAPABILITIES, GRANTABLE, Capability, Role
-from core.programs.credentials_rules import PipelineTrust, SubjectPatternInvalid, parse_trust
-from core.programs.service_accounts_rules import grantable_capabilities, may_manage
+from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
+from core.programs.model.service_accounts import grantable_capabilities, may_manage
 
 ISSUER = "https://token.actions.githubusercontent.com"
 

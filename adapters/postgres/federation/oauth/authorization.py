@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.kernel.callers import BrowserSession, ServiceContext
+
 from adapters.postgres.accounts.accounts import ACCOUNT, SELECT
 from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
 from adapters.postgres.applications.service_access import may_use
@@ -16,10 +18,9 @@ from adapters.postgres.authentication.openid import (
     to_grant,
 )
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import DeferredEnrollment
-from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
-from core.kernel.principals import BrowserSession, ServiceContext
+from core.accounts.model.accounts import Account
+from core.applications.model.users import DeferredEnrollment
+from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:

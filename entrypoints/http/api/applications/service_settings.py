@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from core.applications.services_rules import ServiceSettings, ServiceType
+from core.applications.model.services import ServiceSettings, ServiceType
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
 
 

@@ -7,15 +7,15 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
+from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications.access_rules import AccessPolicy
-from core.kernel.principals import Capability
+from core.applications.model.users import AccessPolicy
 from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     DEFAULT_TOKEN_SECONDS,
     MAX_TOKEN_SECONDS,
     MIN_TOKEN_SECONDS,

@@ -8,9 +8,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from core.applications import client_settings_rules as client_rules
-from core.applications import services_rules as service_rules
-from core.applications.services_rules import Service, ServiceSettings
+from core.applications.model import client_settings as client_rules
+from core.applications.model import services as service_rules
+from core.applications.model.services import Service, ServiceSettings
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.service_settings import OnPage

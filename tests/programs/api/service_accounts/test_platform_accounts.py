@@ -4,10 +4,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from core.kernel.access import NeedsPerson
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import NeedsPerson
-from core.programs.service_accounts_rules import (
+from core.programs.model.service_accounts import (
     CapabilityNotGrantable,
     NoServiceAccountChanges,
     OwnerNotYourself,
