@@ -8,7 +8,6 @@ from secrets import token_urlsafe
 from typing import Final
 
 import trio
-from core.kernel.causes import SYSTEM
 from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from adapters.clock import SystemClock
@@ -29,6 +28,7 @@ from adapters.postgres.engine.migrate import migrate
 from adapters.prometheus import metrics_directory
 from core.accounts.model.accounts import new_account
 from core.authentication.tokens import signing_keys
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from entrypoints import logs

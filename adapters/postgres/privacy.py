@@ -8,9 +8,6 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.callers import Person
-from core.kernel.roles import Role
-
 from adapters.postgres.accounts.security_notices import SELECT as SELECT_NOTICES
 from adapters.postgres.accounts.security_notices import to_security_notice
 from adapters.postgres.engine.statements import Repository, Row
@@ -22,7 +19,9 @@ from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import Person
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.maintenance.model.log_redaction import PersonalLog
 from core.privacy.model.personal_data import (

@@ -112,7 +112,7 @@ async def load_member(
     organization has no control over the account.
 
     Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
-    `principals.require_capability`.
+    `access.require_capability`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, claims, proof, address=address, agent=agent)
@@ -360,7 +360,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     removes the membership takes the same lock before it ends the sessions in this organization.
     Every request checks whether the organization is suspended.
 
-    Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require_capability`.
+    Raises: SessionEnded; Limited after too many lost races; the errors of `access.require_capability`.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     expires_at = now + ports.policy.refresh_token_ttl
@@ -369,7 +369,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         role = None if membership is None else membership.role
         require_capability(organizations.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
-        assert membership is not None, "principals.require_capability refuses users who are not members"
+        assert membership is not None, "require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
             if ends_at is not None:

@@ -11,10 +11,10 @@ from itertools import accumulate
 from typing import Any, Final
 
 import psycopg
-from core.kernel.roles import Permission
 
 from adapters.postgres.authentication.logins import SHARDS
 from core.applications.model.api_keys import generate_key
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import LOGIN_SHARDS_KEPT
 from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes

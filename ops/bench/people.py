@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import psycopg
 import pyotp
-from core.kernel.claims import PreAuthClaims
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 from jwt.algorithms import ECAlgorithm
@@ -24,6 +23,7 @@ from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
 from core.authentication.model.signing_keys import SigningKey
 from core.kernel import scannable_secrets
+from core.kernel.claims import PreAuthClaims
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import base64url, digest, new_secret
 from ops.bench.filling import FREE_TIER, copy, new_uuid

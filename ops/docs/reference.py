@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import click
-from core.kernel.roles import GRANTABLE
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -27,6 +26,7 @@ from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.rate_limits import AUTH, Bucket
+from core.kernel.roles import GRANTABLE
 from entrypoints.cli import main as command_line
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import access_of

@@ -11,10 +11,9 @@ Lock order everywhere: organization, membership, account, then the rest (securit
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-
-from core.authentication.model.dpop import ProofUse
 from core.kernel.event_catalog import Event
 from ports.storage.accounts import AccountsAutocommit, AccountsReading, AccountsTransaction
 from ports.storage.applications import ApplicationsAutocommit, ApplicationsReading, ApplicationsTransaction

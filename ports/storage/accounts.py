@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.causes import Caller
-
 from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
@@ -20,6 +18,7 @@ from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, Platfo
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState

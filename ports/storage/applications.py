@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import ServiceContext
-
 from core.applications.model.analytics import (
     DailyLogins,
     DateRange,
@@ -34,6 +32,7 @@ from core.applications.model.users import (
     UsedService,
 )
 from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Email, Page, PageResult

@@ -8,9 +8,6 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import BrowserSession, SessionContext
-from core.kernel.causes import Caller
-
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, KnownBy, Location
 from core.accounts.model.profiles import OwnProfile
@@ -40,6 +37,8 @@ from core.authentication.model.sessions import (
     Session,
 )
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import BrowserSession, SessionContext
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult

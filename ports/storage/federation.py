@@ -11,8 +11,6 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import ServiceContext
-
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.applications.model.users import DeferredEnrollment
@@ -25,6 +23,7 @@ from core.federation.saml.model.configuration import CertificateState, SamlCerti
 from core.federation.saml.model.logout import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.providers import Provider
 from core.kernel.rate_limits import Bucket

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import Person
-
 from core.accounts.model.security_notices import SecurityNotice
+from core.kernel.callers import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.model.log_redaction import PersonalLog
 from core.privacy.model.personal_data import (

@@ -5,12 +5,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Role
-
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.security_notices import CreatedSecret, EndedCredential
+from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
+from core.kernel.roles import Role
 from core.kernel.values import Page, PageResult
 from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
 from core.programs.model.credentials import Credential, ProgramClient, StoredCredential

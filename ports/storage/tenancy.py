@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Role
-
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.branding import BrandingSettings, Design
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute

@@ -5,14 +5,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
-from core.kernel.causes import SYSTEM, Caller
-
 from actors.mailer import mailer
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, QueuedEmail
 from core.authentication.model.dpop import ProofUse
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import StorageDown
 from core.kernel.values import Email
 from core.mailing import preparation

@@ -3,8 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 import actors.mailer
 from adapters.postgres.engine.pool import Pool
@@ -13,6 +11,8 @@ from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.accounts import EmailChange
 from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from core.mailing import preparation
 from ports import Ports

@@ -6,7 +6,6 @@ import pytest
 import structlog
 import trio
 import trio.testing
-from core.kernel.causes import SYSTEM, Anonymous
 
 from actors.housekeeper import housekeeper
 from adapters.postgres.engine.pool import Pool
@@ -14,6 +13,7 @@ from core.accounts import accounts
 from core.accounts.model import email_queue
 from core.accounts.model.email_queue import EmailKind, EmailOutcome
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model

@@ -4,14 +4,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
-from core.kernel.causes import SYSTEM, Anonymous
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailOutcome, EmailResult, QueuedEmail
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.mailing import preparation
 from core.tenancy import invitations, inviting

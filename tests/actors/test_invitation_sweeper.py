@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 import structlog
 import trio
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from actors.invitation_sweeper import JOB, invitation_sweeper
 from actors.mailbox import TimedMailbox
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy import invitations
 from core.tenancy.model import invitations as invitations_model

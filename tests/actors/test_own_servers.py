@@ -8,8 +8,6 @@ from uuid import UUID
 
 import pytest
 import trio
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 import actors.mailer
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
@@ -18,6 +16,8 @@ from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
 from core.authentication import email_sign_in
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from core.mailing import preparation
 from ports import Ports

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import structlog
 import trio
-from core.kernel.causes import SYSTEM
 
 from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
@@ -20,6 +19,7 @@ from core.accounts.model import email_queue
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.platform import PlatformFigures
 from core.authentication.tokens import signing_keys
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
 from core.kernel.values import Email

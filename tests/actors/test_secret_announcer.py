@@ -11,8 +11,6 @@ from uuid import UUID
 import pytest
 import structlog
 import trio
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Permission
 from quart_trio import QuartTrio
 
 from actors.secret_announcer import JOB, secret_announcer
@@ -20,7 +18,9 @@ from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
 from core.applications.model.api_keys import ApiKey
+from core.kernel.causes import SYSTEM
 from core.kernel.display import format_utc
+from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import expiring_secrets
 from core.maintenance.model import expiring_secrets as expiring_secrets_model

@@ -13,8 +13,6 @@ from uuid import UUID
 
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Permission, Role
 
 import actors.dispatching
 import actors.key_reader
@@ -35,7 +33,9 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, service_users
 from core.authentication.tokens import signing_keys
 from core.billing.model.provider_facts import SubscriptionFacts
+from core.kernel.causes import SYSTEM
 from core.kernel.deferred import Deferred
+from core.kernel.roles import Permission, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from entrypoints import wiring

@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Role
-
 from adapters.email.message import EmailTemplates
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
 from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
+from core.kernel.callers import OrganizationStatus
 from core.kernel.policy import Policy
+from core.kernel.roles import Role
 from core.kernel.values import Email, Slug
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ReceivedInvitation

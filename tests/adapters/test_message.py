@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from core.kernel.roles import Role
 
 from adapters.email.message import EmailTemplates, format_duration
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
@@ -13,6 +12,7 @@ from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.model.subscriptions import Purchase
 from core.kernel.policy import Policy, SupportContact
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize

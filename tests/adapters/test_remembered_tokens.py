@@ -5,10 +5,10 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from core.kernel.claims import PreAuthClaims
 
 from adapters.crypto import JwtTokens, tokens
 from core.authentication.model.signing_keys import SigningKey, UnknownKey
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, KEY, NOW, PAYLOAD, STRANGER, TOKENS, forged
 

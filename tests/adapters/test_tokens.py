@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
-from core.kernel.claims import Claims
 from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from adapters.crypto import JwtTokens
 from core.applications.model import plans
 from core.authentication.model.signing_keys import UnknownKey
+from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email
 

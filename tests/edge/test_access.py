@@ -7,13 +7,13 @@ from functools import wraps
 from typing import Any, Final
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import Anonymous
 from quart import Quart
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
+from core.kernel.callers import Person
+from core.kernel.causes import Anonymous
 from core.kernel.rate_limits import LOGIN
 from entrypoints.http.edge.access import access_of, anyone, operations, person, person_anywhere
 from entrypoints.http.edge.bodies import Message

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Permission, Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Permission, Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.fakes.outside import FakeClock

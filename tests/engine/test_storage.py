@@ -7,8 +7,6 @@ import psycopg
 import pytest
 import trio
 import trio.testing
-from core.kernel.access import Requirement
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -17,6 +15,8 @@ from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication import callers, sessions
 from core.authentication.model.dpop import PresentedToken
+from core.kernel.access import Requirement
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Outage, Refusal, StorageDown
 from core.kernel.values import Email
 from core.maintenance import housekeeping

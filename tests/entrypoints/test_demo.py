@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from core.kernel.callers import Person
 from quart_trio import QuartTrio
 
 from adapters.crypto import X509Certificates
@@ -20,6 +19,7 @@ from core.applications.model.services import RedirectUriInvalid
 from core.demo import creation
 from core.demo.model.demo import Demo, DemoRefused
 from core.federation.saml.model.configuration import SamlCertificate
+from core.kernel.callers import Person
 from core.tenancy import governance
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports

@@ -6,7 +6,6 @@ from enum import StrEnum
 from importlib import import_module
 
 import pytest
-from core.kernel.roles import GRANTABLE, Role
 from jinja2 import nodes
 
 import core
@@ -18,6 +17,7 @@ from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES
 from core.kernel.providers import OwnMethod, Provider
+from core.kernel.roles import GRANTABLE, Role
 from entrypoints.http.pages import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS

@@ -5,9 +5,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from core.kernel.claims import ProgramClaims
-
 from core.kernel.api_scopes import ApiScope
+from core.kernel.claims import ProgramClaims
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.builders import Answer

@@ -18,10 +18,6 @@ from uuid import UUID
 import outcome
 import trio
 import trio.testing
-from core.kernel.callers import ServiceContext
-from core.kernel.causes import SYSTEM, Caller
-from core.kernel.claims import Claims
-from core.kernel.roles import Role
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from quart_trio.testing import TrioClient
@@ -58,7 +54,11 @@ from core.authentication import login, session_start
 from core.authentication.model.login import SignedIn as StartedSession
 from core.authentication.model.sessions import Session, TokenPair
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM, Caller
+from core.kernel.claims import Claims
 from core.kernel.policy import Policy
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.mailing import preparation

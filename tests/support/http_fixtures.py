@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 
 import pytest
 import structlog
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.errors import StorageDown
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from entrypoints import logs
 from entrypoints.http.app import Edge
 from ports import Ports

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import pyotp
-from core.kernel.causes import SYSTEM
-from core.kernel.claims import PreAuthClaims
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication import login
 from core.authentication.model.login import PendingSignIn
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import PreAuthClaims
 from core.kernel.values import new_id
 from ports import Ports
 from ports.observe import Clock

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from core.accounts.model.accounts import Account
 from core.authentication.model.personal_tokens import PersonalToken, new_personal_token
 from core.kernel.api_scopes import ApiScope
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id
 from ports import Ports
 

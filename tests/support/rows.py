@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 
 import trio
 import trio.testing
-from core.kernel.causes import SYSTEM
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
@@ -16,6 +15,7 @@ from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, QueuedEmail
 from core.authentication.model.sessions import Session
+from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest
 from tests.support.waiting import eventually

@@ -5,16 +5,15 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.causes import SYSTEM
-from core.kernel.claims import Claims
-from core.kernel.roles import Permission
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication.model.sessions import Session
 from core.kernel import uris
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import Claims
+from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction

@@ -4,11 +4,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
 from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemSink
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import new_id
 from ports import Ports

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from core.kernel.callers import ServiceContext
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.kernel.callers import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, make_vault

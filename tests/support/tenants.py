@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.roles import Role
-
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (

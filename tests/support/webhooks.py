@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from core.eventing.model.webhooks import Webhook, new_signing_secret
 from core.kernel import event_catalog
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.values import new_id
 from ports import Ports

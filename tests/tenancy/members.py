@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from core.kernel.roles import Role
-
 from tests.support.builders import Answer
 from tests.support.tenants import Tenant
 

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from core.kernel.roles import Role
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.closures import AccountClosures
@@ -16,6 +15,7 @@ from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 

@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Final, LiteralString, cast
 from uuid import UUID
 
-from core.kernel.callers import Person
-from core.kernel.causes import Caller
-
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.mfa import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.values import new_id
 from ports.crypto import SecretContext, Vault
 

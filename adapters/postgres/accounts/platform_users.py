@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.roles import Role
-
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import (
@@ -19,6 +17,7 @@ from core.accounts.model.platform import (
     UserMfaStatus,
     UserOrganization,
 )
+from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 
 

@@ -4,11 +4,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.roles import Permission
-
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.engine.statements import Repository, Row
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
 # In the order in which `to_api_key` reads them

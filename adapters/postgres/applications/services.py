@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, ServiceContext
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
@@ -17,6 +16,7 @@ from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 

@@ -2,8 +2,6 @@
 
 from typing import Final, LiteralString
 
-from core.kernel.roles import Role
-
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
@@ -11,6 +9,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
+from core.kernel.roles import Role
 from core.kernel.values import Email
 
 GRANT_WIDTH: Final = 8  # of the columns that `to_grant` reads

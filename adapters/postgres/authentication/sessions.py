@@ -8,10 +8,6 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, Person, SessionContext
-from core.kernel.roles import Role
-
 from adapters.postgres.accounts.accounts import OWN_PROFILE
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
@@ -50,7 +46,10 @@ from core.authentication.model.sessions import (
     RotatedSession,
     Session,
 )
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, Person, SessionContext
 from core.kernel.errors import SessionEnded
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 

@@ -6,8 +6,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
-from core.kernel.callers import Person
-from core.kernel.causes import Caller
 
 from adapters.postgres.account_logs import AccountLogs
 from adapters.postgres.accounts.repositories import AccountsRepositories
@@ -29,6 +27,8 @@ from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
 from core.authentication.model.dpop import ProofUse
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
 from ports.crypto import Vault

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from core.kernel.roles import Role
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.security_notices import EndedCredential
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust
 

@@ -4,12 +4,11 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import Capability, Role
-
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,

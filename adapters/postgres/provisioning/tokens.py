@@ -4,9 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from core.kernel.callers import OrganizationStatus
 from core.provisioning.model.directories import ScimToken, ScimTokenRecord
 
 # `to_token` reads the columns in this order.

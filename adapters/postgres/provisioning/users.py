@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
 
-from core.kernel.roles import Role
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
@@ -17,6 +16,7 @@ from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
 from core.accounts.model.accounts import Account
 from core.accounts.model.profiles import Profile
+from core.kernel.roles import Role
 from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter

@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.roles import Role
-
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.service_accounts import SUMMARY
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from core.kernel.roles import Role
-
 from adapters.postgres.engine.statements import Repository, Row
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Membership, effective_limit

@@ -5,8 +5,6 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
@@ -15,6 +13,7 @@ from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken

@@ -1,4 +1,4 @@
-"""Security notices, and the secrets that ended."""
+"""Emails about a way into an account, with a link that undoes it (security A-13), and secrets of programs that ended (security J-12)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid, NotFound, Unauthenticated
 from core.kernel.roles import Permission
 from core.kernel.values import new_secret
@@ -15,6 +14,8 @@ from core.kernel.values import new_secret
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
+
+    from core.kernel.callers import ServiceContext
 
 
 # The precision of `last_used_at` (decision 107): a busy key causes one write per interval.

@@ -1,4 +1,4 @@
-"""Reauthentication, and the forms that are kept meanwhile."""
+"""Reauthentication: the ways of an account to prove that its user is here (security A-12), and the forms that wait for it."""
 
 from __future__ import annotations
 

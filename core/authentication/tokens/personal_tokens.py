@@ -74,7 +74,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 
     Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
     ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account` and
-    of `principals.require_capability`.
+    of `access.require_capability`.
     """
     now = ports.clock.now()
     scopes = parse_scopes(request.scopes) or refuse(PersonalTokenWithoutScope)
@@ -195,7 +195,7 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
     """Return the user of this token, on a route about their own account.
 
-    Raises: PersonalTokenInvalid; the errors of `principals.check_personal_token`.
+    Raises: PersonalTokenInvalid; the errors of `access.check_personal_token`.
     """
     record = await _load(ports, token, None)
     check_personal_token(record.token, requirement, None)
@@ -216,8 +216,8 @@ async def authenticate_member(
 ) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
-    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `principals.require_capability` and
-    `principals.check_personal_token`.
+    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `access.require_capability` and
+    `access.check_personal_token`.
     """
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)

@@ -28,6 +28,7 @@ from core.federation.oauth.model.pushed_requests import (
     RequestUriPushed,
     StoredRequest,
     is_pushed,
+    parse_client_id,
 )
 from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
@@ -89,7 +90,7 @@ async def present(ports: Ports, request: AuthorizationRequest, browser: str | No
     pushed, now = PushedRequest(client_id=request.client_id, request_uri=request.request_uri), ports.clock.now()
     async with ports.storage.autocommit() as statements:
         is_bound = await statements.pushed_requests.present(
-            pushed.hash, oauth.parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
+            pushed.hash, parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
         )
     if not is_bound:
         raise RequestUriInvalid

@@ -44,9 +44,8 @@ from core.federation.model.sign_in import (
 )
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps, pushed_requests
-from core.federation.oauth.model import authorization as oauth_rules
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.authorization import AuthorizationRequest, check_request, respond
 from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus
@@ -121,7 +120,7 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
         after = ACCOUNT_PATH
     elif after is None:
         authorization = await oauth.validate(ports, sign_in.request)
-        oauth_rules.check_request(authorization)
+        check_request(authorization)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
 
@@ -310,7 +309,7 @@ async def error_response(ports: Ports, pending: ProviderState, error: str, base_
     if authorization is None or authorization.redirect_uri is None:
         return None
     await pushed_requests.finish(ports, authorization.request)
-    return oauth_rules.respond(authorization, base_url, error=error)
+    return respond(authorization, base_url, error=error)
 
 
 async def sign_in(

@@ -1,4 +1,8 @@
-"""Branding, and its colors."""
+"""Branding of emails and pages, and readable colors derived from any color that an organization chooses.
+
+The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
+criteria 1.4.3, 1.4.11).
+"""
 
 from __future__ import annotations
 

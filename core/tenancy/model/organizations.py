@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from core.kernel.callers import MembershipState, OrganizationStatus
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import Role
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
     from core.accounts.model.accounts import AccountSummary
+    from core.kernel.roles import Role
     from core.kernel.values import Slug
 
 
@@ -129,7 +129,7 @@ class Membership:
 
 
 def to_membership_state(organization: Organization, role: Role | None) -> MembershipState:
-    """Return the facts that `principals.require_capability` checks. `role` is that of the caller, or None without a membership."""
+    """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
     return MembershipState(organization.id, organization.slug, organization.status, role)
 
 

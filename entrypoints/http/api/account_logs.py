@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
 from core.eventing.model.audit import AuditActor
+from core.kernel.roles import Capability
 from core.privacy import personal_data
 from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
 from entrypoints.http.api.eventing.audit import AuditActorResponse

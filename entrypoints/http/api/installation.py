@@ -1,9 +1,9 @@
 """The health of the installation and its settings, for platform owners."""
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
+from core.kernel.roles import Capability
 from core.maintenance import health
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner

@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 from uuid import UUID
 
-from core.kernel.roles import Role
 from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import document_response
@@ -13,6 +12,7 @@ from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.openid import Scope
 from core.kernel.api_scopes import ApiScope
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.privacy.model.personal_data import (

@@ -14,18 +14,6 @@ from typing import Any, Final, TypedDict, Unpack, cast, overload
 from urllib.parse import urlencode
 
 import trio
-from core.kernel.access import (
-    AddressNotVerified,
-    NotAPlatformOwner,
-    NotForApplications,
-    NotWhileImpersonating,
-    NotWithOpenId,
-    OwnMembershipNotConfirmed,
-    Requirement,
-    require_sign_in,
-)
-from core.kernel.callers import Person, ScimClient, ServiceAccountCaller
-from core.kernel.roles import GRANTABLE, Capability, Permission
 from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
@@ -38,10 +26,22 @@ from core.authentication.tokens import signing_keys
 from core.billing.model import provider_events
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
+from core.kernel.access import (
+    AddressNotVerified,
+    NotAPlatformOwner,
+    NotForApplications,
+    NotWhileImpersonating,
+    NotWithOpenId,
+    OwnMembershipNotConfirmed,
+    Requirement,
+    require_sign_in,
+)
 from core.kernel.api_scopes import Area, find_scope, scope_of
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import BILLING, Bucket
+from core.kernel.roles import GRANTABLE, Capability, Permission
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, requested_path
 from entrypoints.http.edge.cookies import session_cookie

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from core.kernel.access import NeedsPerson
-from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey
-from core.kernel.causes import Anonymous, Caller
-from core.kernel.claims import PreAuthClaims
 from quart import Quart, Request, Response, current_app, g, request
 
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.profiles import OwnProfile
+from core.kernel.access import NeedsPerson
+from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey
+from core.kernel.causes import Anonymous, Caller
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
 from core.kernel.values import to_printable
 

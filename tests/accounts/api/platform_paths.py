@@ -3,10 +3,9 @@
 from typing import Any
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.platform import Platform

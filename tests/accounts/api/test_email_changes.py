@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mailbox
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset
 from tests.accounts.email_changes import FORM, UNDO, EmailChanger, open_proof, undo

@@ -4,12 +4,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.access import NotAPlatformOwner
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import platform_users
+from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.platform_paths import UNKNOWN_ID, mfa_status, remove_mfa, with_mfa
 from tests.fakes.outside import FakeMailTransport

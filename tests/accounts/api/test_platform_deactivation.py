@@ -4,9 +4,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.platform_paths import SEARCH, UNKNOWN_ID
 from tests.accounts.email_changes import EmailChanger, open_proof, undo

@@ -7,13 +7,13 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.authentication.model.identities import Identity
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, new_id
 from ports import Ports

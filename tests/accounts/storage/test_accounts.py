@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.support.builders import add_organization, run_concurrently, run_sql

@@ -6,13 +6,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.accounts import EmailChange, EmailTaken
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import UserNameTaken

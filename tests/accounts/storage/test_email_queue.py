@@ -6,13 +6,13 @@ from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.tenancy.model.mail_server import MailServer
 from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql

@@ -4,14 +4,14 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM, Anonymous
 
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.mfa import MfaEvent, MfaStatus, attempt_subject
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email
 from ports.crypto import SealBroken
 from tests.fakes.outside import FakeClock

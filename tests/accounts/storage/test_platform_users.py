@@ -5,8 +5,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -21,6 +19,8 @@ from core.accounts.model.platform import (
     UserMfaStatus,
     UserOrganization,
 )
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add

@@ -12,12 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM
 from standardwebhooks import Webhook as Verifier
 
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from core.eventing.model.webhooks import OVERLAP, DeliveryFailure, new_signing_secret
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
 from tests.actors.dispatcher.helpers import all_attempted, all_delivered, attempts_of, dispatching

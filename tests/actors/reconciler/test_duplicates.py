@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.billing import provider_events, subscriptions
 from core.billing.model import provider_events as provider_events_model
 from core.billing.model.provider_facts import CHECK_INTERVAL, SOON
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.actors.reconciler.helpers import HOLDER, active_subscriptions, buy, buy_twice, reconcile
 from tests.billing.api.billing import Till

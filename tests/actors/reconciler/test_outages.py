@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import structlog
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.applications.model import plans
@@ -11,6 +10,7 @@ from core.billing import provider_state
 from core.billing.model import provider_events
 from core.billing.model.provider_facts import CHECK_INTERVAL, SOON
 from core.billing.model.provider_objects import parse_subscription
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.actors.reconciler.helpers import add_failing_check, buy, reconcile
 from tests.billing.api.billing import Till

@@ -10,10 +10,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Permission, Role
 
 from adapters.postgres.engine.pool import Pool
 from core.applications import analytics
+from core.kernel.roles import Permission, Role
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, Api, add_account, impersonate, run_sql, sign_in

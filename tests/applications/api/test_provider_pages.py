@@ -1,8 +1,8 @@
 """The pages of an application's own credentials at identity providers (decision 211)."""
 
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
+from core.kernel.roles import Role
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member
 from tests.support.services import add_service

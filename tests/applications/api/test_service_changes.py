@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Permission
 
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 from tests.applications.api.service_fields import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.applications.api.services import URI, Workshop, body_of

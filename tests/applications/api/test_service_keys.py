@@ -7,10 +7,10 @@ from datetime import timedelta
 from itertools import product
 
 import pytest
-from core.kernel.roles import Permission
 from quart_trio import QuartTrio
 
 from core.applications.model.api_keys import MAX_KEY_LENGTH
+from core.kernel.roles import Permission
 from core.kernel.values import new_secret
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock

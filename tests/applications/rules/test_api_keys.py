@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
-from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.roles import Permission
 
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
@@ -26,6 +24,8 @@ from core.applications.model.api_keys import (
     generate_key,
     parse_permissions,
 )
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 
 if TYPE_CHECKING:

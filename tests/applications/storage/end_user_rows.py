@@ -3,10 +3,9 @@
 from datetime import datetime
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.users import EnrollmentOrigin
+from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.services import Service, ServiceType
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, digest
 from tests.support.rows import DAY, HOUR, NOW
 

@@ -6,13 +6,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import ServiceContext
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.applications.model.users import EnrollmentOrigin
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, session, within

@@ -5,11 +5,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.plans import Plan
+from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, HOUR, NOW, within
 from tests.support.services import add_service

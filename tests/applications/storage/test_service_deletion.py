@@ -5,12 +5,12 @@ from uuid import UUID
 
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications import services
 from core.applications.model.services import Service
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_concurrently, run_sql

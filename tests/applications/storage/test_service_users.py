@@ -4,12 +4,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
 from core.applications.model.users import ServiceUser
+from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import run_during, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock

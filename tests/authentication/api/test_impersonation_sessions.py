@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
+from core.kernel.roles import Role
 from entrypoints.http.app import Application, configure
 from ports import Ports
 from tests.fakes.outside import FakeClock

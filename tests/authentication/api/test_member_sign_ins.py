@@ -3,10 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from core.kernel.roles import Permission
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin
+from core.kernel.roles import Permission
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql

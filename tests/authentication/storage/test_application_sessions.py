@@ -4,9 +4,6 @@ from uuid import uuid4
 
 import pytest
 import trio
-from core.kernel.callers import OrganizationStatus, SessionContext
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -14,6 +11,9 @@ from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
+from core.kernel.callers import OrganizationStatus, SessionContext
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from ports import Ports
 from tests.authentication.storage.end_users import enroll

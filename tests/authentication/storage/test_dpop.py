@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Final
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.dpop import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import SessionEnded
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import NOW

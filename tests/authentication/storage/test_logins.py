@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.callers import ServiceContext
 from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.authentication.logins import SHARDS
@@ -16,6 +15,7 @@ from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginRisk
 from core.authentication.model.sessions import Session
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.fakes.outside import FakeClock

@@ -4,12 +4,12 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from core.kernel.callers import BrowserSession, SessionContext
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import LiveSession
+from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within

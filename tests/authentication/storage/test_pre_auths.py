@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -14,6 +13,7 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.mfa import attempt_subject
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PendingSignIn
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken

@@ -4,15 +4,15 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from core.kernel.callers import OrganizationStatus
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within

@@ -4,11 +4,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.sessions import LiveSessions
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, begin, until_blocked, within

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, within
 

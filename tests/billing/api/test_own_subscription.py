@@ -6,9 +6,9 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 
 from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_platform_owner, impersonate, run_sql, sign_in
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused

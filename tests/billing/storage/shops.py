@@ -3,14 +3,13 @@
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata
 from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization
 from tests.support.rows import DAY, HOUR, NOW
 from tests.support.services import add_plan, add_service

@@ -7,12 +7,12 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, is_locked, within

@@ -7,10 +7,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from core.kernel.causes import Anonymous
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing import platform_log
+from core.kernel.causes import Anonymous
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from ports import Ports
 from tests.accounts.api.platform_paths import remove_mfa, with_mfa

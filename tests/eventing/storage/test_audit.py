@@ -5,14 +5,14 @@ from datetime import timedelta
 from itertools import product
 from uuid import UUID, uuid4
 
-from core.kernel.callers import Person, ScimClient
-from core.kernel.causes import SYSTEM, Anonymous
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
+from core.kernel.callers import Person, ScimClient
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock

@@ -7,14 +7,14 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
 from core.authentication.events import signed_in
 from core.kernel import event_catalog
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql

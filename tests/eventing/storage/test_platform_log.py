@@ -6,14 +6,14 @@ from itertools import product
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import platform_log
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock

@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
 from core.eventing.model.siem import SiemAttempt, SiemResult
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from ports import Ports
 from tests.eventing.storage.siem_queues import claim, claim_existing, queued_entries

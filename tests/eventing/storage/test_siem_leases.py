@@ -3,13 +3,12 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.eventing import siem
 from core.eventing.model import siem as siem_model
 from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemResult
+from core.kernel.causes import SYSTEM
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model
 from core.maintenance.model.housekeeping import SIEM_BACKLOGS_KEPT, Sweep

@@ -7,8 +7,6 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
@@ -16,6 +14,8 @@ from adapters.postgres.engine.storage import Postgres
 from core.eventing import deliveries
 from core.eventing.model import webhooks as deliveries_model
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import Email
 from core.maintenance import housekeeping

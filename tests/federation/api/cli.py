@@ -5,10 +5,9 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from core.kernel.callers import ServiceContext
-
 from adapters.postgres.engine.pool import Pool
 from core.federation.oauth.model.authorization import s256_challenge
+from core.kernel.callers import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, run_sql
 

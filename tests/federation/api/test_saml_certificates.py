@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 import pytest
-from core.kernel.causes import SYSTEM
 from lxml import etree
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import PREVIOUS_KEPT
+from core.kernel.causes import SYSTEM
 from core.kernel.values import rfc3339
 from core.maintenance.model.housekeeping import Sweep
 from ports import Ports

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
-from core.kernel.causes import SYSTEM
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -20,6 +19,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.federation.saml.configuration import secret_context
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import jwt
 import pytest
-from core.kernel.roles import Role
 
 from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, give_consent, openid_tokens
 from tests.federation.attacks.world import unchanged

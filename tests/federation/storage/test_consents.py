@@ -5,14 +5,14 @@ from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import ServiceContext
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.federation.oauth.model.authorization import Consent
+from core.kernel.callers import ServiceContext
+from core.kernel.roles import Role
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, account, add, begin, within
 from tests.support.services import enroll_user

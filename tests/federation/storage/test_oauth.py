@@ -10,12 +10,12 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import BrowserSession, ServiceContext
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
+from core.kernel.callers import BrowserSession, ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import make_device, run_concurrently, run_sql

@@ -3,11 +3,10 @@
 from typing import Final
 from uuid import UUID, uuid4
 
-from core.kernel.callers import ServiceContext
-
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.federation.oauth.model.pushed_requests import StoredRequest
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import MICROSECOND, NOW, SECOND

@@ -3,10 +3,10 @@
 from uuid import UUID
 
 import pytest
-from core.kernel.callers import OrganizationStatus, ServiceContext
 
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
 
 WEBHOOKS = [

@@ -10,7 +10,6 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from core.kernel.causes import SYSTEM
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
@@ -21,6 +20,7 @@ from core.accounts.model.accounts import AccountOrigin
 from core.accounts.model.email_queue import EmailOutcome
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from core.maintenance import housekeeping
 from core.maintenance.model import housekeeping as housekeeping_model

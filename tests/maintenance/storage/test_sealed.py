@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.crypto import AesVault
 from adapters.postgres.authentication import email_sign_ins, identities, pre_auths
@@ -15,6 +14,7 @@ from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping

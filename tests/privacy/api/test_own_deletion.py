@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
+from core.kernel.roles import Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.accounts.profiles import set_profile

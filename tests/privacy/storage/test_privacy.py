@@ -5,12 +5,12 @@ from uuid import UUID, uuid4
 
 import pytest
 import trio
-from core.kernel.callers import Person
-from core.kernel.causes import System
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import Account, EmailTaken
+from core.kernel.callers import Person
+from core.kernel.causes import System
 from core.kernel.values import Email
 from core.privacy.model.personal_data import ANONYMIZED, MembershipControl
 from core.tenancy.model.invitations import InvitationStatus

@@ -1,8 +1,8 @@
 """Service accounts and trusts in pipelines: the pure rules."""
 
 import pytest
-from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
 
+from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
 from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.model.service_accounts import grantable_capabilities, may_manage
 

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import ServiceContext
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
@@ -13,6 +12,7 @@ from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.federation.oauth.model.authorization import Agreement
 from core.kernel import uris
+from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import (
     ApiResource,

@@ -5,14 +5,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import OrganizationStatus
-from core.kernel.causes import SYSTEM
-from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import ProgramClaims
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import ApiResource, ResourceIdentifier
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind

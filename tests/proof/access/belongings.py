@@ -5,9 +5,6 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM, Anonymous
-from core.kernel.claims import PreAuthClaims
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location
@@ -18,6 +15,8 @@ from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports

@@ -5,14 +5,13 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM, Anonymous
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.authentication import sessions
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import Grant, OpenIdSubject, SessionStart, TokenSubject
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance.model.housekeeping import ENDED_SESSIONS_KEPT
 from ports import Ports

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from core.kernel.access import allowed_scopes
-from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
+from core.kernel.claims import ProgramClaims
+from core.kernel.roles import Capability, Role
 from core.kernel.values import digest, new_id
 from core.programs.model.service_accounts import grantable_capabilities
 from core.tenancy.model.organizations import Organization

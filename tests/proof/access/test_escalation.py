@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
-from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
 from core.tenancy.model.members import grantable_roles
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant

@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.openid import Scope
 from core.authentication.model.personal_tokens import START
+from core.kernel.roles import Role
 from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping
 from ports import Ports

@@ -13,10 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, Person
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Permission, Role
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
 from core.accounts.model.email_queue import EmailKind, new_email
@@ -33,8 +29,11 @@ from core.eventing.model.webhooks import OVERLAP, SUBSCRIBABLE, Webhook
 from core.federation.oauth.model.authorization import s256_challenge as challenge_of_verifier
 from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, USER_CODE_LENGTH
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.providers import Provider
+from core.kernel.roles import Permission, Role
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile

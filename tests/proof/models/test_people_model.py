@@ -15,10 +15,6 @@ from uuid import UUID
 
 import pyotp
 import pytest
-from core.kernel.access import Requirement
-from core.kernel.callers import Person, ServiceContext
-from core.kernel.causes import Anonymous
-from core.kernel.claims import PreAuthClaims
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -45,6 +41,10 @@ from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.login import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
 from core.authentication.model.sessions import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.authentication.tokens import signing_keys
+from core.kernel.access import Requirement
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.causes import Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.values import digest, new_id

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts

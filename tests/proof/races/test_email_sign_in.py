@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from core.kernel.causes import SYSTEM
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -14,6 +13,7 @@ from core.accounts.model.devices import PresentedDevice
 from core.authentication.model.login import EmailCodeWrong, EmailSignInEnded
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
+from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
 from core.kernel.values import Email
 from ports import Ports

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from ports import Ports
 from ports.crypto import Passwords
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Api, add_account, run_concurrently, run_during, run_sql, sign_in

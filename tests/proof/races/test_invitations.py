@@ -4,10 +4,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.tenancy import invitations
 from ports import Ports

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from tests.support.builders import Answer, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.members import CALLS, CAST

@@ -7,13 +7,13 @@ from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import OrganizationStatus
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Repositories
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
+from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Page
 from core.maintenance.model.housekeeping import Sweep
 from core.tenancy.model.invitations import InvitationStatus

@@ -5,9 +5,9 @@ from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import OrganizationNotActive, Refusal
 from core.kernel.values import Email, digest
 from core.provisioning import groups as scim_groups

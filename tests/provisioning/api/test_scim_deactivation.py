@@ -5,11 +5,11 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from quart_trio import QuartTrio
+
 from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
-from quart_trio import QuartTrio
-
 from core.provisioning.model.schemas import ENTERPRISE_URN
 from core.tenancy.model.invitations import InviteeBlocked
 from tests.fakes.outside import FakeClock

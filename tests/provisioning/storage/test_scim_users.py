@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest, new_id
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.groups import GroupMember

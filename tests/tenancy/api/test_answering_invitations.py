@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import Anonymous
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model.accounts import Account, AccountOrigin
+from core.kernel.causes import Anonymous
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InviteeCannotJoin

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from core.kernel.causes import SYSTEM
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.fakes.outside import FakeMailTransport

@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, new_id
 from core.tenancy import inviting

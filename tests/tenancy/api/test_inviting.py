@@ -6,13 +6,13 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from quart_trio import QuartTrio
+
+from adapters.postgres.engine.pool import Pool
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
-from quart_trio import QuartTrio
-
-from adapters.postgres.engine.pool import Pool
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from ports import Ports

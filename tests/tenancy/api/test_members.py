@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_platform_owner, impersonate, run_sql, sign_in

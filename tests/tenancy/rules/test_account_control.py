@@ -4,9 +4,8 @@ from dataclasses import replace
 from itertools import product
 from uuid import UUID
 
-from core.kernel.roles import Role
-
 from core.accounts.model.accounts import AccountOrigin
+from core.kernel.roles import Role
 from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)

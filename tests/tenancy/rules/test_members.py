@@ -1,8 +1,8 @@
 """The roles that members can have, and the roles that they may give."""
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown, grantable_roles, parse_assignable_role
 
 

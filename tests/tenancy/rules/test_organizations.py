@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 import trio
-from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
-from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
-from core.kernel.roles import Capability, Role
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication import sessions
+from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
+from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model

@@ -4,12 +4,12 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.tenancy.model.members import AccountControl
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim, DomainTaken
 from tests.support.builders import add_organization, run_during, run_sql

@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, digest
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from tests.support.builders import add_organization, run_concurrently, run_sql

@@ -7,11 +7,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 import trio
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Limit, LimitSource, Membership

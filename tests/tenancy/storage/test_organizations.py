@@ -7,13 +7,13 @@ from uuid import UUID, uuid4
 
 import pytest
 import trio
-from core.kernel.callers import OrganizationStatus
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Slug
 from core.tenancy.model.organizations import Membership, Organization, SlugTaken, Tier
 from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql

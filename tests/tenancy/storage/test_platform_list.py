@@ -1,10 +1,9 @@
 """Storage of the list of all organizations."""
 
-from core.kernel.callers import OrganizationStatus
-
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.callers import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, EVE, account, add
 

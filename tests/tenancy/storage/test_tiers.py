@@ -4,10 +4,10 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
+from core.kernel.causes import SYSTEM
 from core.tenancy import governance
 from core.tenancy.model.organizations import Tier
 from ports import Ports

@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import BrowserSession, ServiceContext
-
 from adapters.postgres.accounts.accounts import ACCOUNT, SELECT
 from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
 from adapters.postgres.applications.service_access import may_use
@@ -21,6 +19,7 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
+from core.kernel.callers import BrowserSession, ServiceContext
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:

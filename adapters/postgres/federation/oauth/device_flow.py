@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, ServiceContext
-
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
@@ -20,6 +18,7 @@ from core.federation.oauth.model.device_flow import (
     DeviceRequest,
     DeviceRequestStatus,
 )
+from core.kernel.callers import OrganizationStatus, ServiceContext
 
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code (decision 93), so the organization is unknown here. If the

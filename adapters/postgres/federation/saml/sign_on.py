@@ -4,8 +4,6 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.kernel.callers import ServiceContext
-
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
@@ -17,6 +15,7 @@ from core.applications.model.services import Service
 from core.federation.saml.model.configuration import NameIdFormat, SamlSetup
 from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (

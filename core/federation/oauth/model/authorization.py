@@ -1,4 +1,8 @@
-"""Authorization requests and consents."""
+"""Authorization requests, codes and consents.
+
+Sources: RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps), RFC 9207 (`iss` in
+responses), OpenID Connect Core section 3.1.2.4 (consent); security O-1, O-2, O-3 and O-4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OAuth clients, and how they authenticate."""
+"""OAuth clients at the endpoints for programs: assertions (RFC 7523 section 3) and their own tokens (RFC 6749 section 4.4)."""
 
 from __future__ import annotations
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 
 from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest
-from core.kernel.errors import Invalid
-from core.kernel.values import digest
+from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.kernel.errors import Invalid, refuse
+from core.kernel.values import digest, parse_id
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from uuid import UUID
 
     from core.kernel.callers import ServiceContext
 
@@ -94,3 +96,8 @@ def is_pushed(request_uri: str | None) -> bool:
 def hash_of(request_uri: str) -> bytes:
     """Return the hash by which a request is stored."""
     return digest(request_uri.removeprefix(PREFIX))
+
+
+def parse_client_id(client_id: str | None) -> UUID | None:
+    """Return the client id of a request for a pushed one, or None for the platform's frontend. Raises: RequestUriInvalid."""
+    return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from core.kernel.callers import Person
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.accounts import accounts, email_changes, profiles
 from core.accounts.model.profiles import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
 from core.kernel.api_scopes import Area
+from core.kernel.callers import Person
 from core.kernel.errors import Invalid
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.sign_in_age import SignInAge

@@ -5,7 +5,6 @@ from datetime import date
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability, Permission
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from quart import Blueprint, Response
 from quart_schema import document_response
@@ -14,6 +13,7 @@ from core.applications import analytics
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, acting_key, ports

@@ -2,13 +2,13 @@
 
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_users
 from core.applications.model.users import EndUserDetails, EndUserSummary
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting, ports

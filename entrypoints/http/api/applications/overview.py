@@ -1,11 +1,11 @@
 """API of the overview of an organization."""
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
 from core.applications import overview
 from core.applications.model.analytics import PendingTask
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DailyLoginsResponse
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel

@@ -5,13 +5,13 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import plans
 from core.applications.model.plans import PlanChanges, PlanTerms
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request

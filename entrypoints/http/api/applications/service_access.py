@@ -3,12 +3,12 @@
 from typing import Annotated
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import access, services
 from core.applications.model.users import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member

@@ -4,7 +4,6 @@ from functools import wraps
 from typing import Any, Literal
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import document_response
@@ -12,6 +11,7 @@ from quart_schema import document_response
 from core.applications import services
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSummary, ServiceType
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import (
     JwkSetResponse,

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview
 from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports

@@ -4,7 +4,6 @@ import re
 from functools import wraps
 from typing import Annotated, Any
 
-from core.kernel.roles import Capability
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
 
@@ -12,6 +11,7 @@ from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request

@@ -5,12 +5,12 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability, Permission
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.billing import subscriptions
 from core.billing.model.subscriptions import Subscription, SubscriptionStatus
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import ApplicationTokens, View, member, person, service_key
 from entrypoints.http.edge.bodies import (

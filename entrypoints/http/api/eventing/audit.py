@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -11,6 +10,7 @@ from core.eventing import audit
 from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry, AuditFilter
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp

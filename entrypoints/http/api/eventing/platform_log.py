@@ -1,12 +1,12 @@
 """The platform's log, for platform owners (decisions 153 and 240, docs/adr/0001)."""
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import platform_log
 from core.eventing.model import audit
 from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import platform_owner

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import siem
 from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports

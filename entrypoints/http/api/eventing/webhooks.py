@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
@@ -11,6 +10,7 @@ from core.eventing import webhooks
 from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (

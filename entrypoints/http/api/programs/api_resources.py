@@ -7,11 +7,11 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications.model.users import AccessPolicy
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges

@@ -1,8 +1,8 @@
 """Service accounts of the platform, and their credentials. Every route needs a person."""
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import service_accounts
 from entrypoints.http.api.programs.credential_models import (

@@ -1,8 +1,8 @@
 """Credentials of API resources."""
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.programs import resource_credentials
 from entrypoints.http.api.programs.api_resources import existing_resource
 from entrypoints.http.api.programs.credential_models import (

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from core.kernel.roles import Capability, Role
 from pydantic import Field
 
 from core.kernel.api_scopes import ApiScope, parse_scopes
+from core.kernel.roles import Capability, Role
 from core.kernel.values import KEEP, Keep
 from core.programs.model.service_accounts import ListedServiceAccount, in_declared_order, scopes_in_order
 from core.programs.service_accounts import NewServiceAccount, ServiceAccountChanges

@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.programs import service_account_resources
 from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account

@@ -5,12 +5,12 @@ from functools import wraps
 from typing import Any, Literal
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts.model.email_queue import NoticedSecret
 from core.accounts.model.security_notices import CreatedSecret
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts
 from entrypoints.http.api.programs.credential_models import (

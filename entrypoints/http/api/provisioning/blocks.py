@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.provisioning import blocks
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp

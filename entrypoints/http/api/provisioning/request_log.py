@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
+from core.kernel.roles import Capability
 from core.provisioning import request_log
 from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member

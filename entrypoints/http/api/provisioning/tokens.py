@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import ScimToken
 from entrypoints.http.edge.access import member

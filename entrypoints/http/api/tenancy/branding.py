@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from core.kernel.roles import Capability
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
+from core.kernel.roles import Capability
 from core.tenancy import branding
 from core.tenancy.model.branding import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member

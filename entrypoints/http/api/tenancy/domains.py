@@ -3,10 +3,10 @@
 from typing import Literal
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, ForeignAccount

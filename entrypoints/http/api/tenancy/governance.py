@@ -4,12 +4,12 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.accounts.model.accounts import AccountSummary
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization, Tier

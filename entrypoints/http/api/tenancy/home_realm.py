@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint
 
 from core.federation.upstream.home_realm import find_sign_in
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
 from core.tenancy.model.domains import HomeRealmRoute

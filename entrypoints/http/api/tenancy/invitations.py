@@ -6,10 +6,10 @@ The pages behind the link in an invitation email are in `entrypoints.http.pages.
 from typing import Annotated
 from uuid import UUID
 
-from core.kernel.roles import Capability, Role
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from core.kernel.roles import Capability
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server

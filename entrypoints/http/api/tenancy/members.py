@@ -4,10 +4,10 @@ from functools import wraps
 from typing import Annotated, Any
 from uuid import UUID
 
-from core.kernel.roles import Capability, Role
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder

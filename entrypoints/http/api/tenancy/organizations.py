@@ -2,13 +2,13 @@
 
 from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability, Role
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import structlog
 import trio
-from core.kernel.callers import ScimClient
 from quart import g, request
 
+from core.kernel.callers import ScimClient
 from core.kernel.errors import Outage
 from core.kernel.values import parse_id
 from core.provisioning import request_log

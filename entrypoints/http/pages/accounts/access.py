@@ -4,8 +4,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.kernel.access import NotOfThisOrganization
-from core.kernel.roles import Role
 from pydantic import TypeAdapter, ValidationError
 from quart import Blueprint, Response
 
@@ -14,10 +12,12 @@ from core.accounts.model.devices import ListedDevice
 from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
 from core.authentication.model.sessions import LiveSession
+from core.kernel.access import NotOfThisOrganization
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave

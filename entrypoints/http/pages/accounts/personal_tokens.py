@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -12,7 +10,9 @@ from core.authentication.model import personal_tokens as rules
 from core.authentication.model.personal_tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest

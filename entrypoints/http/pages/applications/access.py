@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import access, services
@@ -13,6 +12,7 @@ from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest

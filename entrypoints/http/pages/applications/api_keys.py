@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability, Permission
 from quart import Blueprint, Response
 
 from core.applications import api_keys, services
@@ -11,6 +10,7 @@ from core.applications.model import api_keys as rules
 from core.applications.model.services import Service
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -5,7 +5,6 @@ They call the use cases of the API of services, for the same members.
 
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -15,6 +14,7 @@ from core.applications.model.services import FormerSecretWorks, NoClientSecret, 
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, app_context, ports

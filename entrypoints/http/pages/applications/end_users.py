@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports

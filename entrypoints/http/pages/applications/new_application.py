@@ -6,7 +6,6 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from pydantic import Field
 from quart import Blueprint, Response
 
@@ -14,6 +13,7 @@ from core.applications import services
 from core.applications.model import services as rules
 from core.applications.model.services import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
 from core.kernel.errors import Invalid, Refusal
+from core.kernel.roles import Capability
 from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page

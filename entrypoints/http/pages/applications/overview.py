@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import overview
 from core.applications.model.analytics import PendingTask
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.charts import draw_days

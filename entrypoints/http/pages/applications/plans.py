@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import plans, services
@@ -14,6 +13,7 @@ from core.applications.model.services import Service
 from core.billing import subscriptions
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page

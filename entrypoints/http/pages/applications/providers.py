@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import services
@@ -10,6 +9,7 @@ from core.authentication import oauth_credentials
 from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
 from core.kernel.errors import Refusal
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from core.kernel.callers import Member
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import services
@@ -13,7 +11,9 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import metadata
 from core.federation.saml.model import configuration as rules
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration, endpoint_path
+from core.kernel.callers import Member
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest

@@ -7,7 +7,6 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote, urlencode
 
-from core.kernel.callers import Visitor
 from quart import Blueprint, Response, request
 
 from core.accounts import accounts
@@ -30,6 +29,7 @@ from core.federation.sign_in import (
     SignInCredentials,
     SignInOptions,
 )
+from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION

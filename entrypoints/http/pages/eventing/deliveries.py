@@ -3,11 +3,11 @@
 import json
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
 from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook, WebhookInactive
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

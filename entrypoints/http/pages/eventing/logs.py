@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response, request
 
 from core.eventing import audit, platform_log
@@ -12,6 +11,7 @@ from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry
 from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
+from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries

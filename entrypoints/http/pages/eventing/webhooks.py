@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
@@ -12,6 +11,7 @@ from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

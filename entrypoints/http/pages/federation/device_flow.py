@@ -5,8 +5,6 @@ Sources: RFC 8628 section 3.3; security V-2 and V-3; decisions 91, 95, 96, 97, 9
 
 from typing import Any, Literal
 
-from core.kernel.access import BlockedByDirectory
-from core.kernel.callers import Person, Visitor
 from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
@@ -23,6 +21,8 @@ from core.federation.oauth.model.device_flow import (
     format_user_code,
     verification_url,
 )
+from core.kernel.access import BlockedByDirectory
+from core.kernel.callers import Person, Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH

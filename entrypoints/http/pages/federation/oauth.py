@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from core.kernel.callers import Visitor
 from quart import Blueprint, Response, request
 
 from core.authentication import browser
@@ -28,6 +27,7 @@ from core.federation.oauth.model.authorization import (
     consent_scopes,
 )
 from core.federation.oauth.model.openid_requests import AccessDenied, OpenIdRequest
+from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.tenancy import branding

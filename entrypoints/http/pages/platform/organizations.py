@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.callers import OrganizationStatus
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance

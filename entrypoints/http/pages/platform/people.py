@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.callers import Person
 from quart import Blueprint, Response
 
 from core.accounts import platform, platform_users
 from core.accounts.model.accounts import Account
 from core.authentication import browser, impersonation, sessions, user_access
+from core.kernel.callers import Person
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.rate_limits import IMPERSONATE

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.users import AssigneeNotFound
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
 from core.programs.model import api_resources as rules

@@ -6,12 +6,12 @@ A caller who is a `Member` sees the accounts of their organization, and a platfo
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.callers import Member
-from core.kernel.roles import GRANTABLE, Role
 from quart import Response
 
 from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.callers import Member
 from core.kernel.errors import Refusal
+from core.kernel.roles import GRANTABLE, Role
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as rules

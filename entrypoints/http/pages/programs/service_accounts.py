@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
 from core.programs.model.api_resources import OwnScopeUnknown

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import directories

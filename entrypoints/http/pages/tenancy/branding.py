@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import branding, organizations
 from core.tenancy.model.branding import ColorInvalid, Design, LogoInvalid

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
 from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomain, HomeRealmRoute

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability, Role
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable

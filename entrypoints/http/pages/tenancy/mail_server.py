@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from core.kernel.roles import Capability, Role
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability, Role
 from core.tenancy import members
 from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Final
 
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability, Role
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations

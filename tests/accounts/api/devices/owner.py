@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location
 from core.accounts.model.risk import LoginRisk
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -4,12 +4,12 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from core.kernel.access import AccountGone
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mfa
 from core.accounts.model import mfa as mfa_model
 from core.accounts.model.attempt_limits import TooManyAttempts
+from core.kernel.access import AccountGone
 from tests.accounts.api.mfa.mfa_user import PATH, MfaUser, logged_events
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, impersonate, run_sql, sign_in

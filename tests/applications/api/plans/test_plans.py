@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 
 from core.applications import plans
 from core.applications.model import plans as plans_model
+from core.kernel.roles import Role
 from tests.applications.api.plans.service import DAY, service_id
 from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock

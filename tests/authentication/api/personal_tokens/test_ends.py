@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from core.kernel.callers import Person
-from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports

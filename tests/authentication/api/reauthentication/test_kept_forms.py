@@ -160,7 +160,7 @@ LATE = {
 def test_every_use_case_that_asks_later_than_its_route_has_a_tested_page() -> None:
     root = Path(core.__file__ or "").parent
     calls = {str(path.relative_to(root)) for path in root.rglob("*.py") if "require_sign_in(" in path.read_text()}
-    assert calls - {"kernel/principals.py"} == LATE.keys()
+    assert calls - {"kernel/access.py"} == LATE.keys()
 
 
 async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:

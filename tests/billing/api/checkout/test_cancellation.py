@@ -3,7 +3,6 @@
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.applications import cancellations
@@ -11,6 +10,7 @@ from core.applications.model import plans as cancellations_model
 from core.billing import reconciliation
 from core.billing.model import provider_events as reconciliation_model
 from core.billing.model.provider_facts import SOON
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from ports import Ports

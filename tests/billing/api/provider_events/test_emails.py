@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.billing.api.billing import CREATED, DAY, DELETED, PAYMENT_PAGE, UPDATED, Till
 from tests.fakes.outside import FakeMailTransport

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from tests.billing.api.subscriptions.shop import Shop, add_shop
 from tests.support.tenants import Tenant
 

@@ -4,13 +4,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Permission
 
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.billing import subscriptions
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive
+from core.kernel.roles import Permission
 from ports import Ports
 from tests.billing.api.subscriptions.shop import DAY, MONTH, PATH, Shop, format_time
 from tests.fakes.outside import FakeClock

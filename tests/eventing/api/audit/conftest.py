@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM, Caller
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from ports import Ports
 from tests.eventing.api.audit.log import Record, World, person

@@ -3,9 +3,8 @@
 import json
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM, Anonymous
-
 from adapters.postgres.engine.pool import Pool
+from core.kernel.causes import SYSTEM, Anonymous
 from ports import Ports
 from tests.eventing.api.audit.log import LOG, Record, World, logs, person
 from tests.fakes.outside import FakeClock, FakeMailTransport

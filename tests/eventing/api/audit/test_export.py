@@ -6,9 +6,9 @@ import json
 from uuid import uuid4
 
 import pytest
-from core.kernel.causes import Anonymous
 
 from core.eventing import audit
+from core.kernel.causes import Anonymous
 from tests.eventing.api.audit.log import LOG, Record, World, logs
 from tests.support.builders import Api
 from tests.support.refusals import BAD, MISSING, refused

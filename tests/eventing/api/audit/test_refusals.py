@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from core.kernel.roles import Permission
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Permission
 from core.provisioning.model.directories import MAX_TOKENS
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -6,13 +6,13 @@ from html import unescape
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
-from core.kernel.causes import Caller
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
+from core.kernel.causes import Caller
 from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport

@@ -5,12 +5,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import ServiceContext
-from core.kernel.causes import SYSTEM
 
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.logout import LOGOUT_TTL, EndedSessions, LogoutInitiator
 from core.federation.saml.model.messages import NameId
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import LOGOUT_BROWSER, NAME_ID, StoredSaml, other_services
 from tests.support.builders import run_sql

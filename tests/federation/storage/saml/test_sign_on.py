@@ -6,14 +6,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from core.kernel.callers import ServiceContext
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.logout import SamlSession
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, STATE, StoredSaml, other_services
 from tests.support.builders import run_sql

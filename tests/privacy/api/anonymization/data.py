@@ -5,13 +5,12 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from core.kernel.causes import SYSTEM
-
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in

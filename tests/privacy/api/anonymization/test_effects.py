@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model import personal_data as personal_data_model

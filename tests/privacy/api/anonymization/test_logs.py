@@ -1,11 +1,11 @@
 """The redaction of log entries and of former addresses."""
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.tenancy import events
 from core.tenancy.model.invitations import InvitationStatus

@@ -4,12 +4,12 @@ from typing import Final
 from uuid import UUID
 
 import pytest
-from core.kernel.causes import SYSTEM
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.privacy import Privacy
 from core.accounts import accounts
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from core.maintenance import housekeeping, log_redaction

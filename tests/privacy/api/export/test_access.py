@@ -3,8 +3,8 @@
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from core.privacy.model import personal_data
 from tests.accounts.profiles import NO_FIELDS, set_profile
 from tests.privacy.api.export.subject import Subject, add_all_data, request_export

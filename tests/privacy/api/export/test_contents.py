@@ -7,11 +7,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.privacy import Privacy
 from core.kernel.errors import StorageDown
+from core.kernel.roles import Role
 from core.privacy import personal_data
 from tests.accounts.profiles import ALL_FIELDS, set_profile
 from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export

@@ -4,9 +4,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from core.kernel.access import NeedsPerson
 from core.kernel.roles import Role
-
 from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     CapabilityNotGrantable,

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.access import NotForServiceAccounts
-from core.kernel.roles import Capability, Role
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.access import NotForServiceAccounts
+from core.kernel.roles import Capability, Role
 from ports import Ports
 from tests.applications.api.api_keys.shop import open_shop
 from tests.fakes.outside import FakeMailTransport

@@ -4,10 +4,10 @@ import re
 from uuid import UUID
 
 import pytest
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Role
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
 from core.programs.model.service_accounts import OwnerNotYourself
 from ports import Ports

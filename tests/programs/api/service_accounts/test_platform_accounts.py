@@ -4,9 +4,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from core.kernel.access import NeedsPerson
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.access import NeedsPerson
 from core.programs.model.service_accounts import (
     CapabilityNotGrantable,
     NoServiceAccountChanges,

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from core.kernel.roles import Role
 
+from core.kernel.roles import Role
 from tests.programs.service_accounts import Robot, add_robot, with_new_secret
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
 from tests.support.platform import Platform

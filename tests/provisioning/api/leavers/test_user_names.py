@@ -6,9 +6,9 @@ from typing import Final
 from uuid import UUID
 
 import pytest
+
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
-
 from core.kernel.values import new_id
 from core.tenancy.model.organizations import Membership
 from tests.provisioning.api.leavers.users import PRIVATE_EMAIL, change_own_email

@@ -1,11 +1,11 @@
 """Where the console begins for a member of organizations that wait, are active or are suspended."""
 
 import pytest
-from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Role
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization

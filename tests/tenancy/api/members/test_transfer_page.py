@@ -2,10 +2,10 @@
 
 import re
 
-from core.kernel.roles import Role
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.roles import Role
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.support.browser import FakeBrowser, leads_to

@@ -5,12 +5,12 @@ from binascii import Error as NotBase64
 from typing import Final
 from urllib.parse import unquote_plus
 
-from core.kernel.claims import FRONTEND_CLIENT_ID
 from pydantic import Field
 from quart import request
 
 from core.federation.oauth import clients
 from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from core.kernel.roles import Capability
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
@@ -16,6 +15,7 @@ from core.federation.saml.model.configuration import (
     SamlConfiguration,
     endpoint_path,
 )
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member

@@ -3,8 +3,6 @@
 Sources: decisions 173, 174 and 177.
 """
 
-from core.kernel.access import AddressNotVerified
-from core.kernel.callers import Visitor
 from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
@@ -13,6 +11,8 @@ from core.applications.model.users import NoAccessToService
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid
+from core.kernel.access import AddressNotVerified
+from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters

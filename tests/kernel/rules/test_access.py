@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+
 from core.kernel.access import (
     NotAMember,
     NotAnEndUser,
@@ -17,9 +18,8 @@ from core.kernel.access import (
 from core.kernel.callers import MembershipState, OrganizationContext, OrganizationStatus, Person, ServiceContext, SessionContext, to_member
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import Claims
-from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability
-
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
