@@ -47,7 +47,7 @@ from core.federation.oauth.model.authorization import (
     s256_challenge,
 )
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
-from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed
+from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed, parse_client_id
 from core.kernel import uris
 from core.kernel.access import OrganizationNotFound, require_mfa
 from core.kernel.callers import OrganizationStatus, Person
@@ -110,11 +110,6 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     request_uri = request.request_uri or ""
     parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
     return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri, request.asked)
-
-
-def parse_client_id(client_id: str | None) -> UUID | None:
-    """Return the client id of a request for a pushed one, or None for the platform's frontend. Raises: RequestUriInvalid."""
-    return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)
 
 
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
