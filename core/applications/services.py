@@ -199,7 +199,7 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
         new = replace(new, updated_at=now)
         await tx.services.save(new)
         if new.required_acr is not None and old.required_acr is None:
-            await tx.sessions.end_without_access(new.org_id, new.id, None, now)
+            await tx.organization_sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new
 

@@ -70,7 +70,7 @@ ACCOUNT_CONTROL: Final = Record(
 
 
 class Accounts(AccountClosures):
-    """Implements `ports.storage.accounts.Accounts`."""
+    """Implements `ports.storage.accounts.accounts.Accounts`."""
 
     constraints: ClassVar = {"users_email_key": EmailTaken}
 

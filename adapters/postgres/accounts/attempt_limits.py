@@ -84,7 +84,7 @@ def to_login_attempt(row: Row) -> LoginAttempt:
 
 
 class AttemptLimits(Repository):
-    """Implements `ports.storage.accounts.AttemptLimits`.
+    """Implements `ports.storage.accounts.security.AttemptLimits`.
 
     The attempt that reaches the limit is still allowed, and makes the next one wait. Each later
     attempt is allowed after its wait, and doubles the wait. A quiet period resets the counter.

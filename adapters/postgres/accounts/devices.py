@@ -89,7 +89,7 @@ def to_listed_device(row: Row, now: datetime) -> ListedDevice:
 
 
 class Devices(Repository):
-    """Implements `ports.storage.accounts.Devices`."""
+    """Implements `ports.storage.accounts.security.Devices`."""
 
     async def of_user(
         self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int

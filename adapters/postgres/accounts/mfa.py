@@ -64,7 +64,7 @@ def log_parameters(
 
 
 class MfaLog(Repository):
-    """Implements `ports.storage.accounts.MfaLog`."""
+    """Implements `ports.storage.accounts.security.MfaLog`."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class MfaLog(Repository):
 
 
 class Mfa(MfaLog, SealingRepository):
-    """Implements `ports.storage.accounts.Mfa`."""
+    """Implements `ports.storage.accounts.security.Mfa`."""
 
     __slots__ = ()
 

@@ -35,7 +35,7 @@ def to_record(row: Row) -> ApiKeyRecord:
 
 
 class ApiKeys(Repository):
-    """Implements `ports.storage.applications.ApiKeys` and `ApiKeyUse`."""
+    """Implements `ports.storage.applications.services.ApiKeys` and `ApiKeyUse`."""
 
     async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         return await self._one(

@@ -27,7 +27,7 @@ def to_plan(row: Row) -> Plan:
 
 
 class Plans(Repository):
-    """Implements `ports.storage.applications.Plans`."""
+    """Implements `ports.storage.applications.services.Plans`."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None:
         return await self._one(

@@ -83,7 +83,7 @@ def to_context_and_entitlement(row: Row) -> tuple[ServiceContext, Entitlement]:
 
 
 class Services(Repository):
-    """Implements `ports.storage.applications.Services`."""
+    """Implements `ports.storage.applications.services.Services`."""
 
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 

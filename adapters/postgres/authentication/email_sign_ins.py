@@ -53,7 +53,7 @@ def to_email_sign_in(row: Row) -> EmailSignIn:
 
 
 class EmailSignIns(SealingRepository):
-    """Implements `ports.storage.authentication.EmailSignIns` and `EmailCodeAttempts`."""
+    """Implements `ports.storage.authentication.sign_ins.EmailSignIns` and `EmailCodeAttempts`."""
 
     def _code(self, sign_in_id: UUID, sealed: bytes | None) -> str | None:
         return None if sealed is None else self._vault.open(sealed, secret_context(sign_in_id)).decode()

@@ -60,7 +60,7 @@ def to_record(row: Row) -> PersonalTokenRecord:
 
 
 class PersonalTokens(Repository):
-    """Implements `ports.storage.authentication.PersonalTokens` and `PersonalTokenUse`."""
+    """Implements `ports.storage.authentication.credentials.PersonalTokens` and `PersonalTokenUse`."""
 
     async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
         return await self._one(

@@ -68,7 +68,7 @@ def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> Pendin
 
 
 class PreAuths(SealingRepository):
-    """Implements `ports.storage.authentication.PreAuths` and `MfaAttempts`."""
+    """Implements `ports.storage.authentication.sign_ins.PreAuths` and `MfaAttempts`."""
 
     async def add(self, pending: PendingSignIn) -> None:
         values: dict[str, object] = {

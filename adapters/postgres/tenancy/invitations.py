@@ -66,7 +66,7 @@ def to_listed_invitation(row: Row) -> ListedInvitation:
 
 
 class Invitations(Repository):
-    """Implements `ports.storage.tenancy.Invitations`."""
+    """Implements `ports.storage.tenancy.organizations.Invitations`."""
 
     constraints: ClassVar = {"invitations_one_pending": InvitationAlreadySent}
 

@@ -105,7 +105,7 @@ def to_listed_organization(row: Row) -> ListedOrganization:
 
 
 class Organizations(Repository):
-    """Implements `ports.storage.tenancy.Organizations`."""
+    """Implements `ports.storage.tenancy.organizations.Organizations`."""
 
     constraints: ClassVar = {"organizations_slug_key": SlugTaken}
 

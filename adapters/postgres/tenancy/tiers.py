@@ -15,7 +15,7 @@ def to_tier(row: Row) -> Tier:
 
 
 class Tiers(Repository):
-    """Implements `ports.storage.tenancy.Tiers`."""
+    """Implements `ports.storage.tenancy.organizations.Tiers`."""
 
     async def all(self) -> list[Tier]:
         return await self._all(to_tier, f"select {COLUMNS} from tiers t order by price_cents, default_max_users, name")

@@ -57,7 +57,7 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
         await tx.sessions.begin(ended, digest(new_secret()))
         await tx.sessions.end(ended.id, now)
     async with ports.storage.reading() as read:
-        loaded = await read.sessions.load_userinfo(context.client_id, live.id, user.id, now)
+        loaded = await read.session_contexts.load_userinfo(context.client_id, live.id, user.id, now)
     assert loaded is not None
     subject = TokenSubject(
         session_id=live.id,
