@@ -27,7 +27,7 @@ PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_
 SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=Column(sql=STATUS, read=SubscriptionStatus))
 # For subscriptions that a payment provider manages: they do not expire by time.
 STORED_SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=SubscriptionStatus)
-# The current subscription of a user comes first (decision 113).
+# The current subscription of a user comes first.
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""

@@ -1,4 +1,4 @@
-"""The settings of a service, as parts of its request and response models (decisions 260 and 261)."""
+"""The settings of a service, as parts of its request and response models."""
 
 import json
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ class ServiceSettingsRequest(RequestModel):
     )
     device_activation_uri: Text | None = setting(
         "sign-in",
-        "Page for device codes",
+        "Device activation URL",
         "Where users of this application enter the code that a device shows. Leave it empty for our page.",
         "The page where users enter the code of a device; null for the platform's own page.",
         inputmode="url",
@@ -135,7 +135,7 @@ class ServiceSettingsRequest(RequestModel):
     )
     enterprise: bool = setting(
         "security",
-        "Enterprise rules",
+        "High security (IPSIE SL1)",
         "PKCE with S256 in every sign-in, no http redirect URIs, assertions only for the issuer, and no device flow (IPSIE SL1).",
         "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer, and the "
         "authorization code flow only.",
