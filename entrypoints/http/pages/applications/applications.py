@@ -128,29 +128,36 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     )
 
 
+def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
+    """Return the fields of each group of settings."""
+    policy, longest = ports().policy, form.longest_lifetimes()
+    labels = {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
+    email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
+    options = {"service_type": list(LABELS[ServiceType].items()), "email_sign_in": [email, ("yes", "On"), ("no", "Off")]}
+
+    def to_field(name: str) -> dict[str, Any]:
+        setting = form.ON_PAGE[name]
+        return {
+            "name": name,
+            "label": labels.get(name, setting.label),
+            "hint": setting.hint and setting.hint.format(shortest=MIN_TOKEN_SECONDS, longest=longest.get(name)),
+            "is_switch": name in form.SWITCHES,
+            "options": options.get(name),
+            "lines": setting.lines,
+            "inputmode": setting.inputmode,
+        }
+
+    return {group: [to_field(name) for name in form.group_fields(group, service)] for group in form.GROUPS}
+
+
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the values of an application's page. Members who cannot change settings get no forms."""
-    may_manage = may("services.manage")
+    groups = _settings(service) if may("services.manage") else {}
     return {
         **application_values(service),
         "values": values_to_copy(service),
-        "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
-        "settings": form.ON_PAGE,
-        "labels": {
-            **{name: setting.label for name, setting in form.ON_PAGE.items()},
-            **{f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
-        },
-        "switches": form.SWITCHES,
-        "choices": {
-            "service_type": list(LABELS[ServiceType].items()),
-            "email_sign_in": [
-                ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
-                ("yes", "On"),
-                ("no", "Off"),
-            ],
-        },
-        "longest": form.longest_lifetimes(),
-        "shortest": MIN_TOKEN_SECONDS,
+        "groups": groups,
+        "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
     }
 
