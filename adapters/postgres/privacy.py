@@ -13,8 +13,7 @@ from adapters.postgres.accounts.security_notices import to_security_notice
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.federation.oauth.consents import API_ACCESS
 from adapters.postgres.programs.api_resources import to_resource_access
-from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
-from adapters.postgres.tenancy.invitations import to_invitation
+from adapters.postgres.tenancy.invitations import INVITATION
 from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.openid import Scope, in_order
@@ -173,7 +172,7 @@ END_INVITATIONS: Final = f"""
             status = case when i.status <> 'pending' then i.status when i.expires_at <= %(now)s then 'expired' else 'cancelled' end,
             ended_at = coalesce(i.ended_at, %(now)s)
         from held where i.id = held.id
-        returning {INVITATION_COLUMNS}, held.status = 'pending' as was_pending),
+        returning {INVITATION.columns}, held.status = 'pending' as was_pending),
     entries as materialized (
         select l.id from ended e join audit_log l
             on l.org_id = e.org_id and l.target_type in ('user', 'invitation') and l.target_id = e.id::text
@@ -194,7 +193,7 @@ END_INVITATIONS: Final = f"""
             payload = jsonb_set(d.payload::jsonb, '{{data,invited_email}}', to_jsonb(%(placeholder)s::text), false)::json
         from ended e join webhooks w on w.org_id = e.org_id
         where d.webhook_id = w.id and d.event_type = any(%(names)s) and d.payload #>> '{{data,target_id}}' = e.id::text)
-    select {INVITATION_COLUMNS} from ended i where was_pending order by created_at, id"""
+    select {INVITATION.columns} from ended i where was_pending order by created_at, id"""
 REMOVE_EMAILS: Final = f"""
     with addresses as materialized (select {_addresses("%(email)s::text")} as emails),
     requests as (delete from email_sign_ins where email = any((select emails from addresses)::text[]))
@@ -549,7 +548,7 @@ class Privacy(Repository):
         self, user_id: UUID, email: Email, placeholder: Email, locked: Collection[UUID], now: datetime
     ) -> list[Invitation]:
         return await self._all(
-            to_invitation,
+            INVITATION.read,
             END_INVITATIONS,
             user_id=user_id,
             email=email,

@@ -25,9 +25,9 @@ async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Ac
     """
     account = await tx.accounts.lock(caller.user_id) or refuse(AccountGone)
     if caller.service is None:
-        await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
     else:
-        await tx.sessions.load_application_session_context(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(
+        await tx.session_contexts.load_of_application(caller.service.client_id, caller.session_id, caller.user_id, now) or refuse(
             SessionEnded
         )
     return account

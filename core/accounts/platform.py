@@ -98,7 +98,7 @@ async def promote(ports: Ports, caller: Person, user_id: UUID, reason: str | Non
         if account.mfa_enabled_at is None:
             raise SecondFactorNeeded
         await tx.accounts.promote(account.id, now)
-        await tx.sessions.end_impersonations(account.id, now)  # otherwise they would work again after a demotion
+        await tx.impersonations.end(account.id, now)  # otherwise they would work again after a demotion
         await _notify_owners(tx, EmailKind.PLATFORM_OWNER_ADDED, caller, account, reason, now)
         tx.record(events.platform_owner_promoted(account.id, reason))
 
@@ -127,7 +127,7 @@ async def demote(ports: Ports, caller: Person, user_id: UUID, reason: str | None
         if account is None or not is_owner:
             raise NotPlatformOwner
         await tx.accounts.demote(user_id, now)
-        await tx.sessions.end_impersonations(user_id, now)
+        await tx.impersonations.end(user_id, now)
         await ended_secrets.end_credentials_of_platform(tx, user_id, now)
         await _notify_owners(tx, EmailKind.PLATFORM_OWNER_REMOVED, caller, account, reason, now)
         tx.record(events.platform_owner_demoted(user_id, reason))

@@ -43,7 +43,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
             if old.access.policy is AccessPolicy.ASSIGNED and settings.policy is not AccessPolicy.ASSIGNED:
                 await _end_directory_assignments(tx, old)  # before the service changes, because of the lock order
             await tx.services.save(new)
-            await tx.sessions.end_without_access(new.org_id, new.id, None, new.updated_at)
+            await tx.organization_sessions.end_without_access(new.org_id, new.id, None, new.updated_at)
             tx.record(events.access_updated(old, new))
     return settings
 
@@ -138,7 +138,7 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
             raise NotAssigned
         await tx.accounts.lock(user_id) or refuse(NotAssigned)
         await unassign_users(tx, service, [user_id], origin)
-        await tx.sessions.end_without_access(service.org_id, service.id, [user_id], ports.clock.now())
+        await tx.organization_sessions.end_without_access(service.org_id, service.id, [user_id], ports.clock.now())
 
 
 async def unassign_users(tx: Transaction, service: Service, user_ids: Collection[UUID], origin: EnrollmentOrigin) -> None:

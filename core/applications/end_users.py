@@ -44,7 +44,7 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> EndUs
             user=await read.end_users.by_id(org_id, user_id) or refuse(EndUserNotFound),
             services=await read.end_users.services(org_id, user_id),
             identities=await read.end_users.identities(org_id, user_id),
-            sessions=await read.sessions.count_live_in(org_id, user_id, ports.clock.now()),
+            sessions=await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()),
         )
 
 
@@ -66,6 +66,6 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
         await tx.accounts.lock(user_id) or refuse(EndUserNotFound)
         await tx.end_users.by_id(organization.id, user_id) or refuse(EndUserNotFound)
-        revoked = await tx.sessions.end_in_organization(organization.id, [user_id], now)
+        revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
     return revoked

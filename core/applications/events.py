@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.applications.model.client_settings import ClientSettings, thumbprint
-from core.applications.model.services import CLIENT_SETTINGS, ServiceSettings
+from core.applications.model.client_settings import thumbprint
+from core.applications.model.services import ServiceSettings
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 
@@ -47,20 +47,14 @@ def service_created(service: Service) -> Event:
 
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
-    settings = [name for name in ServiceSettings.__slots__ if name not in CLIENT_SETTINGS]
-    changes = field_changes(old, new, *settings) | _client_changes(old.client, new.client)
+    changes = field_changes(old, new, *(name for name in ServiceSettings.__slots__ if name != "jwks"))
+    if new.jwks != old.jwks:  # the keys themselves would make long entries
+        changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})
 
 
-def _client_changes(old: ClientSettings, new: ClientSettings) -> dict[str, dict[str, object]]:
-    changes = field_changes(old, new, *(name for name in ClientSettings.__slots__ if name != "jwks"))
-    if new.jwks != old.jwks:  # the keys themselves would make long entries
-        changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
-    return changes
-
-
-def _thumbprints(settings: ClientSettings) -> list[str] | None:
-    return None if settings.jwks is None else [thumbprint(key) for key in settings.jwks]
+def _thumbprints(service: Service) -> list[str] | None:
+    return None if service.jwks is None else [thumbprint(key) for key in service.jwks]
 
 
 def external_id_changed(service: Service, old: str | None, new: str | None) -> Event:

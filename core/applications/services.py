@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.applications import cancellations, events
 from core.applications.model import client_settings
-from core.applications.model.client_settings import MAX_SECRET_OVERLAP, SecretOverlapInvalid
+from core.applications.model.client_settings import MAX_SECRET_OVERLAP, ClientSettings, SecretOverlapInvalid
 from core.applications.model.plans import FREE_PLAN_NAME, Plan
 from core.applications.model.services import (
     SERVICE_BATCH,
@@ -134,10 +134,10 @@ def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service
     Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services.apply_settings`.
     """
     new = apply_settings(service, settings)
-    if new.client.jwks is not None and new.client.jwks != service.client.jwks:
-        ports.client_assertions.check_keys(new.client.jwks)
-    if new.client != service.client:
-        client_settings.check_limits(new.client, ports.policy)
+    if new.jwks is not None and new.jwks != service.jwks:
+        ports.client_assertions.check_keys(new.jwks)
+    if any(getattr(new, name) != getattr(service, name) for name in ClientSettings.__slots__):
+        client_settings.check_limits(new, ports.policy)
     return new
 
 
@@ -198,16 +198,16 @@ async def save_changes(tx: Transaction, old: Service, new: Service, now: datetim
             new = replace(new, credential_id=new_id())
         new = replace(new, updated_at=now)
         await tx.services.save(new)
-        if new.client.required_acr is not None and old.client.required_acr is None:
-            await tx.sessions.end_without_access(new.org_id, new.id, None, now)
+        if new.required_acr is not None and old.required_acr is None:
+            await tx.organization_sessions.end_without_access(new.org_id, new.id, None, now)
         tx.record(events.service_updated(old, new))
     return new
 
 
 def _loses_credential(old: Service, new: Service) -> bool:
     """Return whether the new service lacks the secret or a key of the old one, or gets its keys from elsewhere."""
-    is_key_lost = any(key not in (new.client.jwks or ()) for key in old.client.jwks or ())
-    is_moved = old.client.jwks_uri not in (None, new.client.jwks_uri)
+    is_key_lost = any(key not in (new.jwks or ()) for key in old.jwks or ())
+    is_moved = old.jwks_uri not in (None, new.jwks_uri)
     return is_key_lost or is_moved or old.client_secret_hash not in (None, new.client_secret_hash)
 
 

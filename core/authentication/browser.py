@@ -35,7 +35,7 @@ class FormTokenInvalid(Forbidden):
 async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Visitor:
     """Return the user of the browser session with this cookie. Raises: SessionEnded."""
     async with ports.storage.reading() as read:
-        session, context = await read.sessions.load_browser_session(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
+        session, context = await read.session_contexts.load_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
     return _to_visitor(session, context, address=address, agent=agent)
 
 
@@ -64,7 +64,7 @@ async def authenticate_member(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         user = await _load_acting_user(read, cookie, now, address=address, agent=agent)
-        context = await read.sessions.load_session_context_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
+        context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
     state = context.acts_in
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed
@@ -81,9 +81,9 @@ async def authenticate_member(
 
 
 async def _load_acting_user(read: Reading, cookie: str, now: datetime, *, address: str | None, agent: str | None) -> Person:
-    found = await read.sessions.load_browser_session(digest(cookie), now) or refuse(SessionEnded)
+    found = await read.session_contexts.load_of_browser(digest(cookie), now) or refuse(SessionEnded)
     visitor = _to_visitor(*found, address=address, agent=agent)
-    impersonation = await read.sessions.load_impersonation(visitor.session_id, now) if visitor.is_platform_owner else None
+    impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None
     if impersonation is None:
         return visitor
     session_id, context = impersonation

@@ -87,7 +87,7 @@ async def add_ticket(ports: Ports, tx: Transaction, caller: Person, provider: Pr
         token_hash=digest(secret),
         user_id=caller.user_id,
         session_id=caller.session_id,
-        browser_session_id=await tx.sessions.browser_of(caller.session_id, caller.user_id),
+        browser_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
         provider=provider,
         after=after,
         created_at=now,

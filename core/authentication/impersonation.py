@@ -2,7 +2,7 @@
 
 Sources: decision 151; security I-2, I-3, I-4, I-5.
 
-An impersonation is a session of the user with an `impersonator_id`. `SessionsRead.load_session_context` says when it ends early.
+An impersonation is a session of the user with an `impersonator_id`. `SessionContextsRead.load` says when it ends early.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ async def record_request(ports: Ports, caller: Person, method: str, route: str, 
         async with ports.storage.transaction(by=caller) as tx:
             tx.record(events.impersonation_request(caller.user_id, caller.session_id, entry_id, method, route, shortened))
             if isinstance(caller, Member) and caller.impersonated_in is None:
-                expires_at = await tx.sessions.begin_impersonation_in(caller.session_id, caller.acts_in.id)
+                expires_at = await tx.impersonations.begin_in(caller.session_id, caller.acts_in.id)
                 if expires_at is not None:
                     tx.record(events.impersonated_in(caller, expires_at))
     except StorageDown as error:

@@ -79,7 +79,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     asks_for_facts = redeemed.openid is not None and redeemed.openid.scope
-    facts = None if not asks_for_facts else tx.sessions.user_facts_deferred(account.id, service.id if service else None, now)
+    facts = None if not asks_for_facts else tx.openid_facts.load_deferred(account.id, service.id if service else None, now)
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)

@@ -72,9 +72,9 @@ async def load_person(
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         if claims.client_id is None:
-            context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
+            context = await read.session_contexts.load(claims.session_id, claims.user_id, claims.org_id, now)
         else:
-            context = await read.sessions.load_application_session_context(claims.client_id, claims.session_id, claims.user_id, now)
+            context = await read.session_contexts.load_of_application(claims.client_id, claims.session_id, claims.user_id, now)
     return to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
@@ -87,7 +87,7 @@ async def load_person_with_profile(
     """
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
-        context, profile = await read.sessions.load_with_profile(
+        context, profile = await read.session_contexts.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
     user = to_person(claims, context, address=address, agent=agent)
@@ -119,7 +119,7 @@ async def load_member(
         raise NotForApplications
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
-        context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
+        context = await read.session_contexts.load_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
     user = to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     try:
@@ -284,7 +284,7 @@ async def refresh(
     now = ports.clock.now()
     old_hash, successor = digest(refresh_token), new_secret()
     async with ports.storage.autocommit() as statements:
-        rotated = await statements.sessions.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
+        rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
         raise await _explain_refusal(ports, caller, old_hash, now, presenter)
     subject = TokenSubject(
@@ -308,7 +308,7 @@ async def refresh(
 async def _explain_refusal(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> Refusal:
     """Return why the token was not rotated. If it was used before, its session has ended when this returns."""
     async with ports.storage.transaction(by=caller) as tx:
-        token = await tx.sessions.explain_refresh_token(token_hash, now, presenter)
+        token = await tx.refresh_tokens.explain(token_hash, now, presenter)
         refusal = _refusal_of(token, now - ports.policy.refresh_grace)
         if token is not None and isinstance(refusal, RefreshTokenReused):
             await tx.sessions.end(token.session_id, now)
@@ -348,7 +348,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
     else:
         session_id = claims.session_id if isinstance(claims, Claims) else refuse(TokenNotRevocable)
     async with ports.storage.transaction(by=caller) as tx:
-        return await tx.sessions.revoke(session_id, digest(token), presenter, ports.clock.now())
+        return await tx.refresh_tokens.revoke(session_id, digest(token), presenter, ports.clock.now())
 
 
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
@@ -371,12 +371,14 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         require_capability(organizations.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
         assert membership is not None, "require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
-            ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
+            ends_at = await tx.refresh_tokens.select_organization(
+                caller.session_id, organization.id, digest(refresh_token), now, expires_at
+            )
             if ends_at is not None:
                 break
             # A concurrent refresh replaced the token first, so try again with the newer one; or the
             # session has ended.
-            if await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) is None:
+            if await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) is None:
                 raise SessionEnded
         else:
             raise Limited(1)

@@ -60,7 +60,7 @@ async def preview(
         if context.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive
         account = await read.accounts.by_id(caller.user_id) or refuse(SessionEnded)
-        session = await read.sessions.load_factors(caller.session_id, caller.user_id) or refuse(SessionEnded)
+        session = await read.session_sign_ins.load_factors(caller.session_id, caller.user_id) or refuse(SessionEnded)
         provider = await saml.provider_of(read, context, now)
     openid = None
     if service.redirect_uris or redirect_uri is not None:
@@ -114,7 +114,7 @@ async def _claims(
     """Return the claims of the ID token and of the userinfo endpoint."""
     now, session = ports.clock.now(), visitor.browser
     async with ports.storage.reading() as read:
-        facts = await read.sessions.user_facts(visitor.user_id, service.id, now) or refuse(SessionEnded)
+        facts = await read.openid_facts.load(visitor.user_id, service.id, now) or refuse(SessionEnded)
     authentication = Authentication(session.created_at, session.provider, session.second_factor)
     subject = TokenSubject(
         session_id=new_id(),

@@ -239,7 +239,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
     async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
         org_ids, account, by_platform_owner = await _lock(tx, caller, user_id, cause)
         if cause is not Cause.ERASURE:
-            await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+            await tx.session_contexts.load(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # To add a member or to change an email address, a transaction needs the lock on the
         # account. To change an owner or to answer an invitation, it needs the lock on the
         # organization. So the facts that are read from here on cannot change.

@@ -88,7 +88,7 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Membe
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
-        return MemberDetails(account, await read.sessions.count_live_in(org_id, user_id, ports.clock.now()))
+        return MemberDetails(account, await read.organization_sessions.count_live(org_id, user_id, ports.clock.now()))
 
 
 async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> int:
@@ -104,7 +104,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         await tx.accounts.lock(user_id) or refuse(MemberNotFound)
-        revoked = await tx.sessions.end_in_organization(organization.id, [user_id], now)
+        revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
     return revoked
 
@@ -250,7 +250,7 @@ async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime
     The invitations are those that the user sent and those that the user received. The user's service
     accounts stop, and the roles that they gave are void.
     """
-    await tx.sessions.end_in_organization(org_id, [user_id], now)
+    await tx.organization_sessions.end(org_id, [user_id], now)
     await void_grants(tx, org_id, user_id, None, now)
     await revoke_invitations_to(tx, org_id, [user_id], now)
 

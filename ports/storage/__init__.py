@@ -1,7 +1,7 @@
-"""The port of storage, with one page per area, named as in `core` and `adapters.postgres` (docs/adr/0018).
+"""The port of storage, with one module or package per area, named as in `core` and `adapters.postgres` (docs/adr/0018).
 
-A new repository is declared in its page alone: as a Protocol, and as a property of the classes at
-the page's end, which `Reading`, `Transaction` and `Autocommit` inherit.
+A new repository is declared in its area alone: as a Protocol, and as a property of the classes of the
+area, which `Reading`, `Transaction` and `Autocommit` inherit.
 
 Every method is one statement, unless its docstring says otherwise. "Now" is always a parameter,
 and times are in UTC. Every method may raise core.kernel.errors.StorageDown.

@@ -112,7 +112,7 @@ def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
     values = {"org_slug": "acme"}
     assert commands(APP, operations, "https://sso.example", values, "search=a%20%26%20b") == [
         "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a%20%26%20b'",
-        'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"slug": "...", "name": "...", "service_type": "..."}\' '
+        'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"name": "...", "service_type": "...", "slug": "..."}\' '
         "https://sso.example/api/organizations/acme/services",
         'curl -X DELETE -H "Authorization: Bearer $TOKEN" https://sso.example/api/user',
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from entrypoints.http.edge import typed_fields
 from entrypoints.http.edge.typed_fields import READERS
+from entrypoints.http.pages.applications.client_settings import ON_PAGE, SWITCHES
 from tests.edge.test_pages import TEMPLATES
 
 # The text fields of the forms of all pages, by kind. A name has one kind on all pages.
@@ -42,7 +43,7 @@ AS_TYPED: Final = {
         *("birthdate", "expires_at", "currency", "locale", "primary_color"),
     },
 }
-_MACROS: Final = re.compile(r'\b(?:field|input|text_field|setting)\(\s*"(\w+)"|\bnew_password\(.*?name="(\w+)"')
+_MACROS: Final = re.compile(r'\b(?:field|input|text_field)\(\s*"(\w+)"|\bnew_password\(.*?name="(\w+)"')
 _INPUTS: Final = re.compile(r'<(?:input|textarea)\b(?![^>]*type="(?:hidden|checkbox|radio|search)")[^>]* name="(\w+)"')
 
 
@@ -50,6 +51,7 @@ def test_every_text_field_of_a_page_has_a_kind() -> None:
     texts = [path.read_text("utf-8") for path in TEMPLATES.rglob("*.html")]
     names = {name for text in texts for found in _MACROS.findall(text) for name in found if name} | {"new_password"}
     names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # of a form with GET
+    names |= {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in"}
     kinds = [*READ.values(), *AS_TYPED.values()]
     assert sorted(name for kind in kinds for name in kind) == sorted(names)
     assert {name: reader for reader, fields in READ.items() for name in fields} == READERS

@@ -377,7 +377,7 @@ async def sign_in(
             organization = None
         else:
             await tx.sessions.begin(session, digest(new_secret()))
-            await tx.sessions.select_organization(session.id, org, digest(refresh_token), now, session.expires_at)
+            await tx.refresh_tokens.select_organization(session.id, org, digest(refresh_token), now, session.expires_at)
             organization = await tx.organizations.by_id(org)
     claims = Claims(
         user_id=account.id,

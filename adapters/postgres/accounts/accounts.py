@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.accounts.closures import AccountClosures
 from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
+from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
@@ -18,18 +19,24 @@ from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 
-# In the order of `to_account`.
-COLUMNS: Final = """
-    u.id, u.email, u.email_verified_at, u.password_hash, u.is_platform_owner, u.origin, u.origin_org_id, u.deactivated_at,
-    u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.closed_at, u.name, u.picture,
-    u.locale, u.zoneinfo, u.profile_details"""
-COLUMN_COUNT: Final = 19
-SELECT: Final = f"select {COLUMNS} from users u "
+
+def to_profile(row: Row) -> Profile:
+    """Return the profile in the columns of PROFILE."""
+    return Profile(*row[:4], **(row[4] or {}))
+
+
+def profile_parameters(profile: Profile) -> dict[str, object]:
+    """Return the parameters with the names of these columns."""
+    basics = {name: getattr(profile, name) for name in ("name", "picture", "locale", "zoneinfo")}
+    return {**basics, "profile_details": Jsonb(details) if (details := profile.details) else None}
+
+
+PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
+ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
+PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
+OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
+SELECT: Final = f"select {ACCOUNT.columns} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
-# In the order of `to_own_profile`. There is at most one pending change.
-OWN_PROFILE: Final = f"""
-    u.email, (select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1), u.name, u.picture, u.locale,
-    u.zoneinfo, u.profile_details"""
 
 # Inserts nothing if the address is reserved for its former account (security A-9).
 INSERT: Final = f"""
@@ -44,98 +51,47 @@ OWNER_OF_LINK: Final = """
     where id = (select user_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s) for no key update"""
 
 
-def to_profile(row: Row) -> Profile:
-    """Return the profile in the columns name, picture, locale, zoneinfo and profile_details."""
-    return Profile(*row[:4], **(row[4] or {}))
-
-
-def profile_parameters(profile: Profile) -> dict[str, object]:
-    """Return the parameters with the names of these columns."""
-    basics = {name: getattr(profile, name) for name in ("name", "picture", "locale", "zoneinfo")}
-    return {**basics, "profile_details": Jsonb(details) if (details := profile.details) else None}
-
-
-def to_account(row: Row) -> Account:
-    return Account(
-        id=row[0],
-        email=Email(row[1]),
-        email_verified_at=row[2],
-        password_hash=row[3],
-        is_platform_owner=row[4],
-        origin=AccountOrigin(row[5]),
-        origin_org_id=row[6],
-        deactivated_at=row[7],
-        anonymized_at=row[8],
-        created_at=row[9],
-        first_verified_at=row[10],
-        mfa_enabled_at=row[11],
-        platform_deactivated_at=row[12],
-        closed_at=row[13],
-        profile=to_profile(row[14:COLUMN_COUNT]),
-    )
-
-
-def to_own_profile(row: Row) -> OwnProfile:
-    return OwnProfile(Email(row[0]), None if row[1] is None else Email(row[1]), to_profile(row[2:]))
-
-
-def to_account_control(row: Row) -> AccountControl:
-    return AccountControl(
-        org_id=row[0],
-        origin=AccountOrigin(row[1]),
-        origin_org_id=row[2],
-        is_platform_owner=row[3],
-        has_password=row[4],
-        has_identity=row[5],
-        at_verified_domain=row[6],
-        role=None if row[7] is None else Role(row[7]),
-        member_elsewhere=row[8],
-        end_user_elsewhere=row[9],
-        closed_by_others=row[10],
-    )
-
-
-def columns(account: Account) -> dict[str, object]:
-    return {
-        "id": account.id,
-        "email": account.email,
-        "email_verified_at": account.email_verified_at,
-        "password_hash": account.password_hash,
-        "is_platform_owner": account.is_platform_owner,
-        "origin": account.origin,
-        "origin_org_id": account.origin_org_id,
-        "deactivated_at": account.deactivated_at,
-        "anonymized_at": account.anonymized_at,
-        "created_at": account.created_at,
-        "first_verified_at": account.first_verified_at,
-        "mfa_enabled_at": account.mfa_enabled_at,
-        **profile_parameters(account.profile),
-    }
+ACCOUNT_CONTROL: Final = Record(
+    AccountControl,
+    "u",
+    org_id="%(org_id)s::uuid",
+    origin=AccountOrigin,
+    has_password="u.password_hash is not null",  # noqa: S106  (a condition)
+    has_identity="exists (select 1 from identities i where i.user_id = u.id)",
+    at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
+    role=Column(sql="m.role", read=Role),
+    member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
+    end_user_elsewhere="""
+        exists (select 1 from end_users e join organizations o on o.id = e.org_id where e.user_id = u.id and e.org_id <> %(org_id)s)
+        or exists (select 1 from subscriptions b join services v on v.id = b.service_id join organizations o on o.id = v.org_id
+                   where b.user_id = u.id and v.org_id <> %(org_id)s)""",
+    closed_by_others="u.platform_deactivated_at is not null or u.closed_at is not null",
+)
 
 
 class Accounts(AccountClosures):
-    """Implements `ports.storage.accounts.Accounts`."""
+    """Implements `ports.storage.accounts.accounts.Accounts`."""
 
     constraints: ClassVar = {"users_email_key": EmailTaken}
 
     async def by_email(self, email: Email) -> Account | None:
         return await self._one(
-            to_account,
+            ACCOUNT.read,
             SELECT + "where email = %(email)s",
             email=email,
         )
 
     async def by_id(self, user_id: UUID) -> Account | None:
         return await self._one(
-            to_account,
+            ACCOUNT.read,
             SELECT + "where id = %(user_id)s",
             user_id=user_id,
         )
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         return await self._one(
-            to_own_profile,
-            f"select {OWN_PROFILE} from users u where u.id = %(user_id)s",
+            OWN_PROFILE.read,
+            f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s",
             user_id=user_id,
             now=now,
         )
@@ -159,13 +115,13 @@ class Accounts(AccountClosures):
         )
 
     async def add(self, account: Account) -> None:
-        if await self._run(INSERT, **columns(account)) == 0:
+        if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
             raise EmailTaken
         self._signals.figures_changed()
 
     async def add_if_free(self, account: Account) -> bool:
         # Waits for the outcome of another transaction that is inserting the same address.
-        is_added = await self._run(INSERT + "on conflict (email) do nothing", **columns(account)) == 1
+        is_added = await self._run(INSERT + "on conflict (email) do nothing", **ACCOUNT.values(account)) == 1
         if is_added:
             self._signals.figures_changed()
         return is_added
@@ -174,20 +130,20 @@ class Accounts(AccountClosures):
     # insert rows that refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
         return await self._one(
-            to_account,
+            ACCOUNT.read,
             SELECT + "where id = %(user_id)s for no key update",
             user_id=user_id,
         )
 
     async def lock_by_email(self, email: Email) -> Account | None:
-        return await self._one(to_account, LOCK_BY_EMAIL, email=email)
+        return await self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
     def lock_by_email_deferred(self, email: Email) -> DeferredRow[Account]:
-        return self._one_deferred(to_account, LOCK_BY_EMAIL, email=email)
+        return self._one_deferred(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         return await self._one(
-            to_account,
+            ACCOUNT.read,
             SELECT + OWNER_OF_LINK,
             token_hash=token_hash,
             purpose=purpose,
@@ -195,7 +151,7 @@ class Accounts(AccountClosures):
 
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
         return self._one_deferred(
-            to_account,
+            ACCOUNT.read,
             SELECT
             + """
             where id = %(user_id)s and password_hash = %(password_hash)s and email_verified_at is not null
@@ -292,7 +248,7 @@ class Accounts(AccountClosures):
 
     async def next_to_erase(self, now: datetime) -> Account | None:
         return await self._one(
-            to_account, f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1", now=now
+            ACCOUNT.read, f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1", now=now
         )
 
     async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
@@ -335,18 +291,9 @@ class Accounts(AccountClosures):
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
         control = await self._one(
-            to_account_control,
+            ACCOUNT_CONTROL.read,
             f"""
-            select %(org_id)s::uuid, u.origin, u.origin_org_id, u.is_platform_owner, u.password_hash is not null,
-                   exists (select 1 from identities i where i.user_id = u.id),
-                   coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false),
-                   m.role, exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s),
-                   exists (select 1 from end_users e join organizations o on o.id = e.org_id
-                           where e.user_id = u.id and e.org_id <> %(org_id)s)
-                   or exists (select 1 from subscriptions b join services v on v.id = b.service_id join organizations o on o.id = v.org_id
-                              where b.user_id = u.id and v.org_id <> %(org_id)s),
-                   u.platform_deactivated_at is not null or u.closed_at is not null
-            from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
+            select {ACCOUNT_CONTROL.columns} from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
             where u.id = %(user_id)s""",
             user_id=user_id,
             org_id=org_id,

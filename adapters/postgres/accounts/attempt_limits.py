@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy
@@ -57,10 +56,10 @@ def subject_sql(user_id: LiteralString, email: LiteralString) -> LiteralString:
 
 
 COUNT_PASSWORD_ATTEMPT: Final = f"""
-    with account as (select {ACCOUNT} from users u where u.email = %(email)s),
+    with account as (select {ACCOUNT.columns} from users u where u.email = %(email)s),
     counted as (select {subject_sql("(select id from account)", "%(email)s")} as subject),
     charged as ({count_attempt_sql("subject", "from counted")})
-    select counted.subject, charged.blocked_until, {ACCOUNT} from counted cross join charged left join account u on true"""
+    select counted.subject, charged.blocked_until, {ACCOUNT.columns} from counted cross join charged left join account u on true"""
 
 
 def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: datetime) -> dict[str, object]:
@@ -78,14 +77,14 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
 
 def to_login_attempt(row: Row) -> LoginAttempt:
     return LoginAttempt(
-        account=None if row[2] is None else to_account(row[2:]),
+        account=ACCOUNT.read_if_any(row[2:]),
         subject=row[0],
         blocked_until=row[1],
     )
 
 
 class AttemptLimits(Repository):
-    """Implements `ports.storage.accounts.AttemptLimits`.
+    """Implements `ports.storage.accounts.security.AttemptLimits`.
 
     The attempt that reaches the limit is still allowed, and makes the next one wait. Each later
     attempt is allowed after its wait, and doubles the wait. A quiet period resets the counter.

@@ -17,7 +17,7 @@ WITHOUT_DIRECTORY: Final = "deactivated_at = least(platform_deactivated_at, clos
 
 
 class AccountClosures(Repository):
-    """A part of `ports.storage.accounts.Accounts`."""
+    """A part of `ports.storage.accounts.accounts.Accounts`."""
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(

@@ -4,13 +4,18 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.devices import TRUST_DAYS, Device, DeviceFingerprint, DeviceType, KnownDevice, ListedDevice, Location
 from core.accounts.model.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURES, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
 
-COLUMNS: Final = """
-    d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,
-    d.city, d.country, d.risk_score, d.risk_factors, d.mfa_at, d.trust_hash, d.trust_expires_at, d.created_at, d.updated_at, d.revoked_at"""
+DEVICE: Final = Record(
+    Device,
+    "d",
+    device_type=DeviceType,
+    location=Columns("d.city, d.country", 2, lambda row: None if row[1] is None else Location(*row)),
+    risk=Columns("d.risk_score, d.risk_factors", 2, lambda row: LoginRisk(row[0], tuple(row[1]))),
+)
 # The shortest period of the organizations of the user's confirmed memberships and of the
 # organization of the service. An unconfirmed membership gives its organization no power over the
 # account (security R-5).
@@ -20,7 +25,9 @@ TRUST_PERIOD: Final = f"""
         where m.user_id = owner.user_id and m.confirmed_at is not null
         union all select o.device_trust_days from organizations o where o.id = %(org_id)s) t"""
 # With the columns that depend on the caller's session and organizations.
-LISTED: Final = f"{COLUMNS}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"
+LISTED: Final = (
+    f"{DEVICE.columns}, d.id is not distinct from (select s.device_id from sessions s where s.id = %(session_id)s::uuid), period.days"
+)
 IN_ORDER: Final = "order by d.last_used_at desc, d.id desc"
 
 # Each part stops counting at its limit. Only the search for a known location covers all times, and
@@ -47,11 +54,11 @@ HISTORY: Final = """
 # A device with a client id never matches by its User-Agent header alone, because any client can
 # send that.
 MATCH: Final = f"""
-    select {COLUMNS}, period.days, {HISTORY}
+    select {DEVICE.columns}, period.days, {HISTORY}
     from (select %(user_id)s::uuid as user_id) owner
     cross join lateral ({TRUST_PERIOD}) period
     left join lateral (
-        select {COLUMNS} from devices d
+        select {DEVICE.columns} from devices d
         where d.user_id = owner.user_id and d.revoked_at is null
           and (d.trust_hash = %(trust_hash)s or d.client_hash = %(client_hash)s
                or %(client_hash)s::bytea is null and d.client_hash is null
@@ -59,37 +66,13 @@ MATCH: Final = f"""
         order by (d.trust_hash = %(trust_hash)s) is true desc, d.last_used_at desc, d.id desc limit 1) d on true"""
 
 
-def to_device(row: Row) -> Device:
-    return Device(
-        id=row[0],
-        user_id=row[1],
-        client_hash=row[2],
-        name=row[3],
-        device_type=DeviceType(row[4]),
-        browser=row[5],
-        browser_version=row[6],
-        os=row[7],
-        os_version=row[8],
-        last_used_at=row[9],
-        last_ip=row[10],
-        location=None if row[12] is None else Location(row[11], row[12]),
-        risk=LoginRisk(row[13], tuple(row[14])),
-        mfa_at=row[15],
-        trust_hash=row[16],
-        trust_expires_at=row[17],
-        created_at=row[18],
-        updated_at=row[19],
-        revoked_at=row[20],
-    )
-
-
 def to_listed_device(row: Row, now: datetime) -> ListedDevice:
-    device = to_device(row)
-    return ListedDevice(device, row[21], device.remembers_second_factor(row[22], now))
+    device = DEVICE.read(row)
+    return ListedDevice(device, row[DEVICE.width], device.remembers_second_factor(row[DEVICE.width + 1], now))
 
 
 class Devices(Repository):
-    """Implements `ports.storage.accounts.Devices`."""
+    """Implements `ports.storage.accounts.security.Devices`."""
 
     async def of_user(
         self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
@@ -125,7 +108,7 @@ class Devices(Repository):
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         match = await self._one(
-            lambda row: KnownDevice(None if row[0] is None else to_device(row), row[21], LoginHistory(*row[22:])),
+            lambda row: KnownDevice(DEVICE.read_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
             MATCH,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,
@@ -147,8 +130,10 @@ class Devices(Repository):
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         return await self._one(
-            to_device,
-            f"select {COLUMNS} from devices d where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null",
+            DEVICE.read,
+            f"""
+            select {DEVICE.columns} from devices d
+            where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null""",
             user_id=user_id,
             client_hash=client_hash,
         )

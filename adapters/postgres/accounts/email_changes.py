@@ -39,7 +39,7 @@ def to_email_change(row: Row) -> EmailChange:
 
 
 class EmailChanges(Repository):
-    """Implements `ports.storage.accounts.EmailChanges`."""
+    """Implements `ports.storage.accounts.accounts.EmailChanges`."""
 
     async def add(self, change: EmailChange) -> None:
         await self._run(

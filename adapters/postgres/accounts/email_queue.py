@@ -51,7 +51,7 @@ def to_secret_notice(stored: dict[str, Any]) -> SecretNotice:
 
 
 class EmailQueue(SealingRepository):
-    """Implements `ports.storage.accounts.EmailQueue`."""
+    """Implements `ports.storage.accounts.emails.EmailQueue`."""
 
     def _to_email(self, row: Row) -> QueuedEmail:
         return QueuedEmail(

@@ -5,9 +5,7 @@ from datetime import datetime
 from typing import Final, LiteralString, cast
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMN_COUNT as ACCOUNT_COLUMN_COUNT
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.mfa import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
@@ -66,7 +64,7 @@ def log_parameters(
 
 
 class MfaLog(Repository):
-    """Implements `ports.storage.accounts.MfaLog`."""
+    """Implements `ports.storage.accounts.security.MfaLog`."""
 
     __slots__ = ()
 
@@ -78,7 +76,7 @@ class MfaLog(Repository):
 
 
 class Mfa(MfaLog, SealingRepository):
-    """Implements `ports.storage.accounts.Mfa`."""
+    """Implements `ports.storage.accounts.security.Mfa`."""
 
     __slots__ = ()
 
@@ -188,16 +186,16 @@ class Mfa(MfaLog, SealingRepository):
         # other transactions may commit. PostgreSQL then evaluates updated and deleted rows again.
         # It does not see new rows, but this sign-in cannot refer to any.
         return self._one_deferred(
-            lambda row: RedeemedCode(to_account(row), row[ACCOUNT_COLUMN_COUNT]),
+            lambda row: RedeemedCode(ACCOUNT.read(row), row[ACCOUNT.width]),
             f"""
-            with locked as (select {ACCOUNT} from users u where u.id = %(user_id)s for no key update),
+            with locked as (select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update),
             redeemed as (
                 delete from pre_auths p using locked
                 where p.id = %(pre_auth_id)s and p.user_id = locked.id and p.expires_at > %(now)s returning 1),
             taken as ({take} and exists (select 1 from redeemed) returning 1),
             logged as ({LOG} cross join taken),
             cleared as (delete from guesses where secret = %(secret)s and subject = %(subject)s and exists (select 1 from taken))
-            select {ACCOUNT}, exists (select 1 from taken) from locked u cross join redeemed""",
+            select {ACCOUNT.columns}, exists (select 1 from taken) from locked u cross join redeemed""",
             pre_auth_id=pre_auth_id,
             secret=SecretKind.MFA,
             subject=attempts,

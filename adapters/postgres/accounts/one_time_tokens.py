@@ -9,7 +9,7 @@ from core.kernel.values import Email
 
 
 class OneTimeTokens(Repository):
-    """Implements `ports.storage.accounts.OneTimeTokens`."""
+    """Implements `ports.storage.accounts.accounts.OneTimeTokens`."""
 
     async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         return await self._one(

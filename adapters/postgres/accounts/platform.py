@@ -24,7 +24,7 @@ DUE_LOGOUT_NOTICES: Final = """
 
 
 class Platform(Repository):
-    """Implements `ports.storage.accounts.PlatformRead`."""
+    """Implements `ports.storage.accounts.accounts.PlatformRead`."""
 
     async def figures(self) -> PlatformFigures:
         figures = await self._one(

@@ -124,7 +124,7 @@ def to_alert(row: Row) -> MfaAlert:
 
 
 class PlatformUsers(Repository):
-    """Implements `ports.storage.accounts.PlatformUsersRead`."""
+    """Implements `ports.storage.accounts.accounts.PlatformUsersRead`."""
 
     async def search(
         self, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None

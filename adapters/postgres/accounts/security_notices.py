@@ -27,7 +27,7 @@ def to_security_notice(row: Row) -> SecurityNotice:
 
 
 class SecurityNotices(Repository):
-    """Implements `ports.storage.accounts.SecurityNotices`."""
+    """Implements `ports.storage.accounts.security.SecurityNotices`."""
 
     async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
         return await self._one(to_security_notice, SELECT + "where undo_token_hash = %(token_hash)s", token_hash=token_hash)

@@ -50,7 +50,7 @@ def to_recent(row: Row) -> RecentLogin:
 
 
 class Analytics(Repository):
-    """Implements `ports.storage.applications.AnalyticsRead`."""
+    """Implements `ports.storage.applications.users.AnalyticsRead`."""
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         return await self._all(

@@ -4,44 +4,28 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.applications.services import CONTEXT, to_context
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
 from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
-# In the order in which `to_api_key` reads them
-COLUMNS: Final = "k.id, k.org_id, k.service_id, k.name, k.prefix, k.permissions, k.last_used_at, k.expires_at, k.created_by, k.created_at"
+API_KEY: Final = Record(ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
+RECORD: Final = Record(
+    ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
+)
 OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s"
 
 
-def to_api_key(row: Row) -> ApiKey:
-    return ApiKey(
-        id=row[0],
-        org_id=row[1],
-        service_id=row[2],
-        name=row[3],
-        prefix=row[4],
-        permissions=tuple(Permission(name) for name in row[5]),
-        last_used_at=row[6],
-        expires_at=row[7],
-        created_by=row[8],
-        created_at=row[9],
-    )
-
-
-def to_record(row: Row) -> ApiKeyRecord:
-    return ApiKeyRecord(row[0], row[1], frozenset(Permission(name) for name in row[2]), row[3], to_context(row[4:]))
-
-
 class ApiKeys(Repository):
-    """Implements `ports.storage.applications.ApiKeys` and `ApiKeyUse`."""
+    """Implements `ports.storage.applications.services.ApiKeys` and `ApiKeyUse`."""
 
     async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         return await self._one(
-            to_record,
+            RECORD.read,
             f"""
-            select k.id, k.key_hash, k.permissions, k.last_used_at, {CONTEXT}
+            select {RECORD.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
             where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)""",
             key_hash=key_hash,
@@ -63,9 +47,9 @@ class ApiKeys(Repository):
         rows = await self._all(
             lambda row: row,
             f"""
-            select counted.total, {COLUMNS}
+            select counted.total, {API_KEY.columns}
             from (select count(*) as total from api_keys k where {OF_THE_SERVICE}) counted
-            left join (select {COLUMNS} from api_keys k where {OF_THE_SERVICE}
+            left join (select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE}
                        order by k.created_at desc, k.id desc limit %(limit)s offset %(offset)s) k on true
             order by k.created_at desc, k.id desc""",
             org_id=org_id,
@@ -73,12 +57,12 @@ class ApiKeys(Repository):
             limit=limit,
             offset=offset,
         )
-        return PageResult([to_api_key(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return PageResult([API_KEY.read(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
         return await self._one(
-            to_api_key,
-            f"select {COLUMNS} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s",
+            API_KEY.read,
+            f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s",
             org_id=org_id,
             service_id=service_id,
             key_id=key_id,

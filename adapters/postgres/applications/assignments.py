@@ -23,7 +23,7 @@ def to_assignment(row: Row) -> Assignment:
 
 
 class Assignments(Repository):
-    """Implements `ports.storage.applications.Assignments`."""
+    """Implements `ports.storage.applications.users.Assignments`."""
 
     async def page(self, org_id: UUID, service_id: UUID, page: Page, *, search: str | None = None) -> PageResult[Assignment]:
         # Emails are stored in lower case. strpos needs no escaping of wildcards.

@@ -165,7 +165,7 @@ def enrollment_parameters(now: datetime) -> dict[str, object]:
 
 
 class EndUsers(Repository):
-    """Implements `ports.storage.applications.EndUsers`."""
+    """Implements `ports.storage.applications.users.EndUsers`."""
 
     async def page(
         self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None

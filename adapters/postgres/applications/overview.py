@@ -56,7 +56,7 @@ def to_figures(row: Row) -> OrganizationFigures:
 
 
 class OrganizationOverview(Repository):
-    """Implements `ports.storage.applications.OverviewRead`."""
+    """Implements `ports.storage.applications.users.OverviewRead`."""
 
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
         figures = await self._one(to_figures, FIGURES, org_id=org_id, now=now, certificates_until=now + CERTIFICATE_EXPIRES_SOON)

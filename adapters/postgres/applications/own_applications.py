@@ -43,7 +43,7 @@ def to_own_application(row: Row) -> OwnApplication:
 
 
 class OwnApplications(Repository):
-    """Implements `ports.storage.applications.OwnApplications`."""
+    """Implements `ports.storage.applications.users.OwnApplications`."""
 
     async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
         return await self._all(to_own_application, OWN_APPLICATIONS, user_id=user_id, limit=limit, now=now)

@@ -15,7 +15,7 @@ def to_service_user(row: Row) -> ServiceUser:
 
 
 class ServiceUsers(Repository):
-    """Implements `ports.storage.applications.ServiceUsers`."""
+    """Implements `ports.storage.applications.users.ServiceUsers`."""
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         # The page is built before the join, so that only its own users are looked up. The outer

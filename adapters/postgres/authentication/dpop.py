@@ -33,7 +33,7 @@ def check_use(row: Row | None) -> None:
 
 
 class UsedProofs(Repository):
-    """Implements `ports.storage.authentication.UsedProofs`."""
+    """Implements `ports.storage.authentication.credentials.UsedProofs`."""
 
     async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
         key = await self._one(

@@ -5,17 +5,20 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.statements import SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
 from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
-COLUMNS: Final = """
-    s.id, s.in_browser, s.email, s.org_id, s.service_id, s.after, s.saml_state, s.address, s.agent, s.city, s.country, s.created_at,
-    s.expires_at, s.user_id"""
-COLUMN_COUNT: Final = 14
+EMAIL_SIGN_IN: Final = Record(
+    EmailSignIn,
+    "s",
+    email=Email,
+    location=Columns("s.city, s.country", 2, lambda row: None if row[1] is None else Location(*row)),
+)
 LIVE: Final = "s.used_at is null and s.expires_at > %(now)s"
 # Lock the row first. Then every concurrent attempt that is counted for the address is also counted
 # for the request.
@@ -27,33 +30,15 @@ COUNT_ATTEMPT: Final = f"""
     charged as ({count_attempt_sql("subject", "from counted")}),
     tried as (
         update email_sign_ins e set failures = e.failures + 1 from s, charged where e.id = s.id and charged.blocked_until is null)
-    select {COLUMNS}, s.code, counted.subject, charged.blocked_until from s cross join counted cross join charged"""
+    select {EMAIL_SIGN_IN.columns}, s.code, counted.subject, charged.blocked_until from s cross join counted cross join charged"""
 
 
 def secret_context(sign_in_id: UUID) -> SecretContext:
     return SecretContext("email_sign_ins", str(sign_in_id), "code")
 
 
-def to_email_sign_in(row: Row) -> EmailSignIn:
-    return EmailSignIn(
-        id=row[0],
-        in_browser=row[1],
-        email=Email(row[2]),
-        org_id=row[3],
-        service_id=row[4],
-        after=row[5],
-        saml_state=row[6],
-        address=row[7],
-        agent=row[8],
-        location=None if row[10] is None else Location(row[9], row[10]),
-        created_at=row[11],
-        expires_at=row[12],
-        user_id=row[13],
-    )
-
-
 class EmailSignIns(SealingRepository):
-    """Implements `ports.storage.authentication.EmailSignIns` and `EmailCodeAttempts`."""
+    """Implements `ports.storage.authentication.sign_ins.EmailSignIns` and `EmailCodeAttempts`."""
 
     def _code(self, sign_in_id: UUID, sealed: bytes | None) -> str | None:
         return None if sealed is None else self._vault.open(sealed, secret_context(sign_in_id)).decode()
@@ -61,16 +46,16 @@ class EmailSignIns(SealingRepository):
     # The secret alone identifies a request, so these two statements cannot name an organization.
     async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
         return await self._one(
-            to_email_sign_in,
-            f"select {COLUMNS} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}",
+            EMAIL_SIGN_IN.read,
+            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}",
             request_hash=request_hash,
             now=now,
         )
 
     async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
         return await self._one(
-            to_email_sign_in,
-            f"select {COLUMNS} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}",
+            EMAIL_SIGN_IN.read,
+            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}",
             link_hash=link_hash,
             now=now,
         )
@@ -106,9 +91,9 @@ class EmailSignIns(SealingRepository):
 
     async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
         return await self._one(
-            lambda row: (to_email_sign_in(row), row[COLUMN_COUNT], self._code(row[0], row[COLUMN_COUNT + 1])),
+            lambda row: (EMAIL_SIGN_IN.read(row), row[EMAIL_SIGN_IN.width], self._code(row[0], row[EMAIL_SIGN_IN.width + 1])),
             f"""
-            select {COLUMNS}, v.name, s.code from email_sign_ins s
+            select {EMAIL_SIGN_IN.columns}, v.name, s.code from email_sign_ins s
             left join services v on v.id = s.service_id and v.org_id = s.org_id where s.id = %(id)s and {LIVE}""",
             id=sign_in_id,
             now=now,
@@ -145,7 +130,9 @@ class EmailSignIns(SealingRepository):
         self, request_hash: bytes, in_browser: bool, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
     ) -> EmailCodeAttempt | None:
         return await self._one(
-            lambda row: EmailCodeAttempt(to_email_sign_in(row), self._code(row[0], row[COLUMN_COUNT]), *row[COLUMN_COUNT + 1 :]),
+            lambda row: EmailCodeAttempt(
+                EMAIL_SIGN_IN.read(row), self._code(row[0], row[EMAIL_SIGN_IN.width]), *row[EMAIL_SIGN_IN.width + 1 :]
+            ),
             COUNT_ATTEMPT,
             trust_hash=known.trust_hash,
             client_hash=known.client_hash,

@@ -38,7 +38,7 @@ def sealed(vault: Vault, tokens: ProviderTokens, access: SecretContext, refresh:
 
 
 class Identities(SealingRepository):
-    """Implements `ports.storage.authentication.Identities`."""
+    """Implements `ports.storage.authentication.credentials.Identities`."""
 
     def _to_token(self, row: Row) -> ProviderToken:
         name, sealed, expires_at, scopes, can_be_renewed = row

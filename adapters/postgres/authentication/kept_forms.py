@@ -17,7 +17,7 @@ def secret_context(form_id: UUID) -> SecretContext:
 
 
 class KeptForms(SealingRepository):
-    """Implements `ports.storage.authentication.KeptForms`."""
+    """Implements `ports.storage.authentication.sign_ins.KeptForms`."""
 
     def _to_kept_form(self, row: Row) -> KeptForm:
         fields = json.loads(self._vault.open(row[4], secret_context(row[0])))

@@ -54,7 +54,7 @@ def _risk_values(device: Device | None) -> dict[str, object]:
 
 
 class Logins(Repository):
-    """Implements `ports.storage.authentication.Logins` and `FailedLogins`."""
+    """Implements `ports.storage.authentication.sign_ins.Logins` and `FailedLogins`."""
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
         await self._write(

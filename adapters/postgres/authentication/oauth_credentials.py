@@ -22,7 +22,7 @@ def to_credentials(row: Row) -> ServiceOAuthCredentials:
 
 
 class OAuthCredentials(SealingRepository):
-    """Implements `ports.storage.authentication.OAuthCredentials`."""
+    """Implements `ports.storage.authentication.credentials.OAuthCredentials`."""
 
     async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
         return await self._one(

@@ -2,13 +2,13 @@
 
 from typing import Final, LiteralString
 
-from adapters.postgres.accounts.accounts import to_profile
+from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
-from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.kernel.roles import Role
 from core.kernel.values import Email
 
@@ -89,35 +89,28 @@ def to_grant(row: Row) -> OpenIdGrant | None:
     return OpenIdGrant(to_scope(scope), claims, resource, api, None if asked is None else tuple(asked))
 
 
-# The facts about a user at a service, in the order of `to_user_facts`: of the user `u`, the
-# organization `vo` of the service, the membership `m` and the entitlement `n`.
-USER_FACTS: Final = (
-    "u.email, u.email_verified_at is not null, u.name, u.picture, u.locale, u.zoneinfo, u.profile_details, "
-    "coalesce(u.profile_changed_at, u.created_at), vo.slug, vo.id, vo.name, m.role, coalesce(v.id_token_claims, true) as in_id_token, "
-    "n.name as plan, n.status, n.features"
+# The facts about the user `u` at a service: of the organization `vo` of the service, the membership `m` and the entitlement `n`.
+USER_FACTS: Final = Record(
+    UserFacts,
+    "u",
+    email=Email,
+    email_verified="u.email_verified_at is not null",
+    profile=PROFILE,
+    updated_at="coalesce(u.profile_changed_at, u.created_at)",
+    org="coalesce(vo.slug, '')",
+    org_id="vo.id",
+    org_name="coalesce(vo.name, '')",
+    role=Column(sql="m.role", read=Role),
+    scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
+    entitlement=ENTITLEMENT.as_field(),
 )
 
 
 def user_facts_sql(user_id: LiteralString, service_id: LiteralString) -> LiteralString:
     """Return a query for the facts about this user at this service, which may be null."""
     return f"""
-        select {USER_FACTS}
+        select {USER_FACTS.columns}
         from users u left join (services v join organizations vo on vo.id = v.org_id) on v.id = {service_id}
         left join memberships m on m.org_id = v.org_id and m.user_id = u.id
         left join lateral ({entitlement("v.id", "u.id")}) n on true
         where u.id = {user_id}"""
-
-
-def to_user_facts(row: Row) -> UserFacts:
-    return UserFacts(
-        email=Email(row[0]),
-        email_verified=row[1],
-        profile=to_profile(row[2:7]),
-        updated_at=row[7],
-        org=row[8] or "",
-        org_id=row[9],
-        org_name=row[10] or "",
-        role=None if row[11] is None else Role(row[11]),
-        scopes_in_id_token=row[12],
-        entitlement=NO_ENTITLEMENT if row[13] is None else to_entitlement(row[13:]),
-    )

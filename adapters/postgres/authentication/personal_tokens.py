@@ -5,18 +5,31 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import MembershipState, OrganizationStatus, PersonalTokenContext, SessionContext
+from core.kernel.callers import PersonalTokenContext
 from core.kernel.causes import Caller
-from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
 
-# In the order in which `to_personal_token` reads them. The aliases are those of `live_sessions`.
-COLUMNS: Final = """
-    t.session_id, s.user_id, t.name, t.prefix, t.scopes, t.org_id, o.slug, o.name, t.created_at, t.expires_at, t.last_used_at"""
-COLUMN_COUNT: Final = 11
+PERSONAL_TOKEN: Final = Record(
+    PersonalToken,
+    "t",
+    id="t.session_id",
+    user_id="s.user_id",
+    scopes=lambda names: tuple(map(ApiScope, names)),
+    org_slug="o.slug",
+    org_name="o.name",
+)
+RECORD: Final = Record(
+    PersonalTokenRecord,
+    "t",
+    token=Record(PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
+    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any=True), impersonator_id=None, sign_in=None).as_field(),
+    is_allowed="coalesce(a.personal_tokens, false)",
+)
 LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"
 TABLES: Final = """
     personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
@@ -24,54 +37,21 @@ TABLES: Final = """
 IN_ORGANIZATION: Final = f"{TABLES} where t.org_id = %(org_id)s and {LIVE}"
 
 
-def to_personal_token(row: Row) -> PersonalToken:
-    return PersonalToken(
-        id=row[0],
-        user_id=row[1],
-        name=row[2],
-        prefix=row[3],
-        scopes=tuple(ApiScope(name) for name in row[4]),
-        org_id=row[5],
-        org_slug=row[6],
-        org_name=row[7],
-        created_at=row[8],
-        expires_at=row[9],
-        last_used_at=row[10],
-    )
-
-
 def to_member_token(row: Row) -> MemberPersonalToken:
-    return MemberPersonalToken(to_personal_token(row), Email(row[COLUMN_COUNT]), row[COLUMN_COUNT + 1])
-
-
-def to_record(row: Row) -> PersonalTokenRecord:
-    token_id, prefix, scopes, org_id, token_hash, last_used_at, user_id, email, verified_at, is_platform_owner = row[:10]
-    id_, slug, status, role, confirmed, is_allowed = row[10:]
-    acts_in = None
-    if id_ is not None:
-        acts_in = MembershipState(id_, slug, OrganizationStatus(status), None if role is None else Role(role), confirmed)
-    return PersonalTokenRecord(
-        token=PersonalTokenContext(token_id, prefix, frozenset(ApiScope(scope) for scope in scopes), org_id),
-        token_hash=token_hash,
-        last_used_at=last_used_at,
-        session=SessionContext(user_id, Email(email), verified_at, is_platform_owner, organization=None, acts_in=acts_in),
-        is_allowed=bool(is_allowed),
-    )
+    return MemberPersonalToken(PERSONAL_TOKEN.read(row), Email(row[PERSONAL_TOKEN.width]), row[PERSONAL_TOKEN.width + 1])
 
 
 class PersonalTokens(Repository):
-    """Implements `ports.storage.authentication.PersonalTokens` and `PersonalTokenUse`."""
+    """Implements `ports.storage.authentication.credentials.PersonalTokens` and `PersonalTokenUse`."""
 
     async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
         return await self._one(
-            to_record,
+            RECORD.read,
             f"""
-            select t.session_id, t.prefix, t.scopes, t.org_id, t.token_hash, t.last_used_at,
-                   u.id, u.email, u.email_verified_at, u.is_platform_owner,
-                   a.id, a.slug, a.status, m.role, m.confirmed_at is not null, a.personal_tokens
+            select {RECORD.columns}
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
-            left join memberships m on m.org_id = a.id and m.user_id = u.id
+            left join memberships am on am.org_id = a.id and am.user_id = u.id
             where t.token_hash = %(token_hash)s and {LIVE}""",
             token_hash=token_hash,
             slug=slug,
@@ -80,8 +60,10 @@ class PersonalTokens(Repository):
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
         return await self._all(
-            to_personal_token,
-            f"select {COLUMNS} from {TABLES} where s.user_id = %(user_id)s and {LIVE} order by t.created_at desc, t.session_id desc",
+            PERSONAL_TOKEN.read,
+            f"""
+            select {PERSONAL_TOKEN.columns} from {TABLES}
+            where s.user_id = %(user_id)s and {LIVE} order by t.created_at desc, t.session_id desc""",
             user_id=user_id,
             now=now,
         )
@@ -93,7 +75,7 @@ class PersonalTokens(Repository):
             f"""
             select counted.total, p.*
             from (select count(*) as total from {IN_ORGANIZATION}) counted
-            left join (select {COLUMNS}, u.email, u.name from {IN_ORGANIZATION}
+            left join (select {PERSONAL_TOKEN.columns}, u.email, u.name from {IN_ORGANIZATION}
                        order by t.created_at desc, t.session_id desc limit %(limit)s offset %(offset)s)
                 as p (id, user_id, token_name, prefix, scopes, org_id, slug, org_name, created_at, expires_at, last_used_at, email, name)
                 on true
@@ -147,13 +129,14 @@ class PersonalTokens(Repository):
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
         return await self._one(
-            to_personal_token,
+            PERSONAL_TOKEN.read,
             f"""
             with ended as (
                 update sessions s set ended_at = %(now)s
                 where s.id = %(token_id)s and s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}
                 returning s.id, s.user_id)
-            select {COLUMNS} from ended s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id""",
+            select {PERSONAL_TOKEN.columns}
+            from ended s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id""",
             user_id=user_id,
             token_id=token_id,
             now=now,

@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.identities import sealed
@@ -37,7 +36,7 @@ COUNT_ATTEMPT: Final = f"""
     tried as (
         update pre_auths p set failures = failures + 1 from waiting, charged
         where p.id = waiting.id and charged.blocked_until is null)
-    select waiting.*, charged.blocked_until, {ENROLLMENT}, {ACCOUNT}
+    select waiting.*, charged.blocked_until, {ENROLLMENT}, {ACCOUNT.columns}
     from waiting cross join charged join users u on u.id = waiting.user_id left join mfa m on m.user_id = u.id"""
 
 
@@ -69,7 +68,7 @@ def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> Pendin
 
 
 class PreAuths(SealingRepository):
-    """Implements `ports.storage.authentication.PreAuths` and `MfaAttempts`."""
+    """Implements `ports.storage.authentication.sign_ins.PreAuths` and `MfaAttempts`."""
 
     async def add(self, pending: PendingSignIn) -> None:
         values: dict[str, object] = {
@@ -115,7 +114,7 @@ class PreAuths(SealingRepository):
         )
         return MfaAttempt(
             pending=pending,
-            account=to_account(row[COLUMN_COUNT + 1 + ENROLLMENT_COLUMN_COUNT :]),
+            account=ACCOUNT.read(row[COLUMN_COUNT + 1 + ENROLLMENT_COLUMN_COUNT :]),
             enrollment=None if enrollment[0] is None else to_enrollment(self._vault, pending.user_id, tuple(enrollment)),
             blocked_until=blocked_until,
         )

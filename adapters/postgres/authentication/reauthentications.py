@@ -9,7 +9,7 @@ from core.kernel.providers import Provider
 
 
 class Reauthentications(Repository):
-    """Implements `ports.storage.authentication.Reauthentications` and `ReauthenticationCodeAttempts`."""
+    """Implements `ports.storage.authentication.sign_ins.Reauthentications` and `ReauthenticationCodeAttempts`."""
 
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
         await self._run(

@@ -6,7 +6,7 @@ from adapters.postgres.engine.statements import Repository
 
 
 class SentForms(Repository):
-    """Implements `ports.storage.authentication.SentForms`."""
+    """Implements `ports.storage.authentication.sign_ins.SentForms`."""
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
         # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.

@@ -13,7 +13,7 @@ def secret_context(kid: str) -> SecretContext:
 
 
 class SigningKeys(SealingRepository):
-    """Implements `ports.storage.authentication.SigningKeys`."""
+    """Implements `ports.storage.authentication.credentials.SigningKeys`."""
 
     def _to_key(self, row: Row) -> SigningKey:
         private_key = self._vault.open(row[1], secret_context(row[0]))

@@ -7,7 +7,7 @@ from uuid import UUID
 import structlog
 
 from adapters.postgres.billing.customers import BY_CUSTOMER
-from adapters.postgres.billing.subscriptions import PLAN, STORED_COLUMNS, to_plan, to_subscription
+from adapters.postgres.billing.subscriptions import PLAN, STORED_SUBSCRIPTION
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from core.billing.model.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
 from core.billing.model.subscriptions import SubscribedPlan, Subscription
@@ -29,7 +29,7 @@ LOCK_FACTS: Final = f"""
     on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
     returning {FACTS}"""
 OUR_SUBSCRIPTION: Final = f"""
-    select {STORED_COLUMNS}
+    select {STORED_SUBSCRIPTION.columns}
     from billing_facts f
     join subscriptions s on s.provider_subscription_id = f.provider_subscription_id and s.org_id = f.org_id
     join plans p on p.id = s.plan_id
@@ -96,7 +96,7 @@ class Billing(SealingRepository):
             where id = (select org_id from billing_facts where provider_subscription_id = %(id)s) for no key update""",
             id=id_,
         )
-        subscription = await self._one(to_subscription, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
+        subscription = await self._one(STORED_SUBSCRIPTION.read, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
         assert facts.value is not None, "the statement inserts a missing row"
         return LockedSubscription(facts.value, subscription)
 
@@ -192,13 +192,13 @@ class Billing(SealingRepository):
         self._signals.subscription_in_doubt(now)
 
     async def subscription(self, id_: str) -> Subscription | None:
-        return await self._one(to_subscription, OUR_SUBSCRIPTION, id=id_)
+        return await self._one(STORED_SUBSCRIPTION.read, OUR_SUBSCRIPTION, id=id_)
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
         return await self._one(
-            to_plan,
+            PLAN.read,
             f"""
-            select {PLAN} from plans p
+            select {PLAN.columns} from plans p
             where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.billing_price_id = %(price_id)s
             order by p.id = %(preferred)s desc, p.removed_at is null desc, p.created_at, p.id limit 1""",
             org_id=org_id,

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository
 from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import (
     AlreadySubscribed,
@@ -22,22 +23,15 @@ from core.kernel.values import PageResult
 # a payment provider manages the subscription, the provider's events decide.
 RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
 STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
-PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
-
-
-def _columns(status: LiteralString) -> LiteralString:
-    """Return the columns of `subscriptions s` and `plans p`, in the order in which `to_subscription` reads them."""
-    return f"s.id, s.org_id, s.service_id, s.user_id, {status}, s.current_period_end, s.provider_subscription_id, s.created_at, {PLAN}"
-
-
-COLUMN_COUNT: Final = 8  # number of columns before those of the plan
-COLUMNS: Final = _columns(STATUS)
-STORED_COLUMNS: Final = _columns("s.status")  # for subscriptions that a payment provider manages: they do not expire by time
+PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id")
+SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=Column(sql=STATUS, read=SubscriptionStatus))
+# For subscriptions that a payment provider manages: they do not expire by time.
+STORED_SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=SubscriptionStatus)
 # The current subscription of a user comes first.
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
-    select {COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
+    select {SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
     where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s {FIRST} limit 1"""
 # Maps a current status to queries for the stored rows. An index returns the rows of each query in
 # the order of the page, except overdue subscriptions. Because of the sweeper these are few, and an
@@ -75,7 +69,7 @@ OF_SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(se
 EXPIRE: Final = f"""
     update subscriptions s set status = 'expired', updated_at = %(now)s
     from plans p where s.id = any(array(select id from due)) and s.status = 'active' and p.id = s.plan_id
-    returning {COLUMNS}"""
+    returning {SUBSCRIPTION.columns}"""
 
 
 def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralString:
@@ -89,29 +83,8 @@ def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralStr
         limit 1"""
 
 
-def to_plan(row: Row) -> SubscribedPlan:
-    return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4], price_id=row[5])
-
-
-def to_subscription(row: Row) -> Subscription:
-    return Subscription(
-        id=row[0],
-        org_id=row[1],
-        service_id=row[2],
-        user_id=row[3],
-        status=SubscriptionStatus(row[4]),
-        current_period_end=row[5],
-        provider_subscription_id=row[6],
-        created_at=row[7],
-        plan=to_plan(row[COLUMN_COUNT:]),
-    )
-
-
-ENTITLEMENT_WIDTH: Final = 3
-
-
-def to_entitlement(row: Row) -> Entitlement:
-    return Entitlement(row[0], None if row[1] is None else SubscriptionStatus(row[1]), tuple(row[2]))
+# Of a row of `entitlement` with the alias `n`
+ENTITLEMENT: Final = Record(Entitlement, "n", plan="n.name", status=SubscriptionStatus, features=tuple)
 
 
 class Subscriptions(Repository):
@@ -121,7 +94,7 @@ class Subscriptions(Repository):
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
         result = await self._one(
-            to_entitlement,
+            ENTITLEMENT.read,
             entitlement("%(service_id)s", "%(user_id)s"),
             service_id=service_id,
             user_id=user_id,
@@ -140,7 +113,7 @@ class Subscriptions(Repository):
         )
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
-        return await self._one(to_plan, f"select {PLAN} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
+        return await self._one(PLAN.read, f"select {PLAN.columns} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
 
     async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
         return await self._one(
@@ -156,7 +129,7 @@ class Subscriptions(Repository):
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
         rows = await self._all(lambda row: row, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
-        return PageResult([to_subscription(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return PageResult([SUBSCRIPTION.read(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
         counted = await self._one(
@@ -169,14 +142,14 @@ class Subscriptions(Repository):
         return counted or dict.fromkeys(COUNTS, 0)
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
-        return await self._one(to_subscription, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
+        return await self._one(SUBSCRIPTION.read, OF_USER, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
         return await self._all(
-            lambda row: OwnSubscription(to_subscription(row), service=row[-2], organization=row[-1]),
+            lambda row: OwnSubscription(SUBSCRIPTION.read(row), service=row[-2], organization=row[-1]),
             f"""
             select s.* from (
-                select distinct on (s.service_id) {COLUMNS}, {STATUS} in ('active', 'past_due') as is_live,
+                select distinct on (s.service_id) {SUBSCRIPTION.columns}, {STATUS} in ('active', 'past_due') as is_live,
                        v.name as service, coalesce(b.product_name, o.name) as organization
                 from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
                 join organizations o on o.id = s.org_id left join branding b on b.org_id = o.id
@@ -192,14 +165,14 @@ class Subscriptions(Repository):
         # This statement may wait for the sweeper. The sweeper only marks overdue subscriptions, so
         # the same subscription still comes first.
         return await self._one(
-            to_subscription, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
+            SUBSCRIPTION.read, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
         )
 
     async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
         return await self._one(
-            to_subscription,
+            SUBSCRIPTION.read,
             f"""
-            select {STORED_COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
+            select {STORED_SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
             where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s""",
             org_id=org_id,
             provider_subscription_id=provider_subscription_id,
@@ -273,7 +246,7 @@ class Subscriptions(Repository):
 
     async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
         return await self._all(
-            to_subscription,
+            SUBSCRIPTION.read,
             f"""
             with due as (
                 select s.id from subscriptions s
@@ -289,7 +262,7 @@ class Subscriptions(Repository):
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         # Keep the CTE: with a subquery the planner may update more rows than the limit.
         return await self._all(
-            to_subscription,
+            SUBSCRIPTION.read,
             f"""
             with due as (
                 select s.id from subscriptions s where s.status = 'active' and {RAN_OUT}
@@ -320,7 +293,7 @@ def _page(status: SubscriptionStatus | None) -> LiteralString:
     return f"""
     with found as ({oldest}),
     page as (select * from found s {OLDEST_FIRST} limit %(limit)s offset %(offset)s)
-    select counted.total, {COLUMNS}
+    select counted.total, {SUBSCRIPTION.columns}
     from (select {"v.subscription_count" if status is None else COUNTS[status]} as total {OF_SERVICE}) counted
     left join (page s join plans p on p.id = s.plan_id) on true
     {OLDEST_FIRST}"""

@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
@@ -18,12 +19,14 @@ from ports.crypto import SealBroken
 
 log = structlog.get_logger("storage")
 
-# `to_delivery` reads the columns in this order. Deliveries to an inactive webhook wait until it is
-# active again, so they have no time of the next attempt.
-COLUMNS: Final = (
-    "d.id, d.webhook_id, w.name, d.event_type, d.payload, d.response_status_code, d.response_body, d.attempt_count, "
-    "case when w.is_active then d.next_retry_at end, d.delivered, d.delivery_error, d.created_at, d.updated_at, "
-    "d.attempts"
+DELIVERY: Final = Record(
+    Delivery,
+    "d",
+    webhook_name="w.name",
+    next_retry_at="case when w.is_active then d.next_retry_at end",
+    attempts=lambda stored: [
+        DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in stored
+    ],
 )
 # Each combination of filters is a separate statement, so that each gets a plan with the index that
 # provides its order.
@@ -48,27 +51,6 @@ CLAIM: Final = claim_sql(
                select f.secret from former_webhook_secrets f where f.webhook_id = w.id and f.until > %(now)s order by f.position desc),
            c.payload::text, c.claims, c.attempt_count, c.created_at""",
 )
-
-
-def to_delivery(row: Row) -> Delivery:
-    return Delivery(
-        id=row[0],
-        webhook_id=row[1],
-        webhook_name=row[2],
-        event_type=row[3],
-        payload=row[4],
-        response_status_code=row[5],
-        response_body=row[6],
-        attempt_count=row[7],
-        next_retry_at=row[8],
-        delivered=row[9],
-        delivery_error=row[10],
-        created_at=row[11],
-        updated_at=row[12],
-        attempts=[
-            DeliveryAttempt(datetime.fromisoformat(each["at"]), each["status"], each["error"], each["milliseconds"]) for each in row[13]
-        ],
-    )
 
 
 class Deliveries(SealingRepository):
@@ -109,9 +91,9 @@ class Deliveries(SealingRepository):
             **filters,
         )
         deliveries = await self._all(
-            to_delivery,
+            DELIVERY.read,
             f"""
-            select {COLUMNS} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+            select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
             where {condition} {NEWEST_FIRST} limit %(limit)s offset %(offset)s""",
             org_id=org_id,
             webhook_id=webhook_id,
@@ -123,9 +105,9 @@ class Deliveries(SealingRepository):
 
     async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
         return await self._one(
-            to_delivery,
+            DELIVERY.read,
             f"""
-            select {COLUMNS} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
+            select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
             where d.id = %(delivery_id)s and {BY_WEBHOOK}""",
             org_id=org_id,
             webhook_id=webhook_id,
@@ -136,7 +118,7 @@ class Deliveries(SealingRepository):
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
         added = await self._one(
-            to_delivery,
+            DELIVERY.read,
             _insert("select %(event_type)s, %(payload)s::json, %(actor_id)s::uuid"),
             id=delivery_id,
             org_id=org_id,
@@ -152,7 +134,7 @@ class Deliveries(SealingRepository):
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
         repeated = await self._one(
-            to_delivery,
+            DELIVERY.read,
             _insert(
                 """
                 select event_type, payload, actor_id from webhook_deliveries
@@ -220,4 +202,4 @@ def _insert(source: LiteralString) -> LiteralString:
             select %(id)s, %(org_id)s, %(webhook_id)s, event_type, payload, actor_id, 'due', %(now)s, %(now)s, %(now)s from source
             returning *),
         woken as materialized (select pg_notify('webhooks', '') from d)
-        select {COLUMNS} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""
+        select {DELIVERY.columns} from d join webhooks w on w.id = d.webhook_id and w.org_id = d.org_id cross join woken"""

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_use_resource
+from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.applications.model.users import AccessPolicy
@@ -35,10 +36,12 @@ def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
             where s.name = any({scope})))"""
 
 
-# Columns of `api_resources r`, in the order in which `to_api_resource` reads them
-COLUMNS: Final = (
-    "r.id, r.org_id, r.identifier, r.name, r.scope_names, r.scope_descriptions, r.token_seconds, r.access_policy, r.created_at, "
-    f"r.updated_at, {is_active('r')}"
+API_RESOURCE: Final = Record(
+    ApiResource,
+    "r",
+    scopes=Columns("r.scope_names, r.scope_descriptions", 2, lambda row: tuple(map(ResourceScope, *row))),
+    policy=Column(sql="r.access_policy", read=AccessPolicy),
+    is_active=is_active("r"),
 )
 CLIENTS: Final = """
     select v.client_id, v.id, v.slug, v.name, c.own_scopes, c.created_at
@@ -55,21 +58,6 @@ ACCOUNT_RESOURCES: Final = """
 ASSIGNED: Final = """
     from api_resource_assignments a join users u on u.id = a.user_id
     where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
-
-
-def to_api_resource(row: Row) -> ApiResource:
-    return ApiResource(
-        id=row[0],
-        org_id=row[1],
-        identifier=row[2],
-        name=row[3],
-        scopes=tuple(ResourceScope(name, description) for name, description in zip(row[4], row[5], strict=True)),
-        token_seconds=row[6],
-        policy=AccessPolicy(row[7]),
-        created_at=row[8],
-        updated_at=row[9],
-        is_active=row[10],
-    )
 
 
 def to_resource_access(value: list[Any]) -> ResourceAccess:
@@ -93,15 +81,15 @@ class ApiResources(Repository):
 
     async def of_org(self, org_id: UUID) -> list[ApiResource]:
         return await self._all(
-            to_api_resource,
-            f"select {COLUMNS} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id",
+            API_RESOURCE.read,
+            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id",
             org_id=org_id,
         )
 
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
         return await self._one(
-            to_api_resource,
-            f"select {COLUMNS} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s",
+            API_RESOURCE.read,
+            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s",
             org_id=org_id,
             resource_id=resource_id,
         )
@@ -111,9 +99,9 @@ class ApiResources(Repository):
 
     async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
         return await self._one(
-            to_api_resource,
+            API_RESOURCE.read,
             f"""
-            select {COLUMNS} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
+            select {API_RESOURCE.columns} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
             where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}""",
             service_id=service_id,
             canonical=canonical,
@@ -156,9 +144,9 @@ class ApiResources(Repository):
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
         return await self._one(
-            lambda row: (to_api_resource(row[1:]), tuple(row[0])),
+            lambda row: (API_RESOURCE.read(row[1:]), tuple(row[0])),
             f"""
-            select g.own_scopes, {COLUMNS}
+            select g.own_scopes, {API_RESOURCE.columns}
             from api_resources r
             join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id
             where r.org_id = %(org_id)s and r.canonical = %(canonical)s and g.client_id = %(client_id)s and {is_active("r")}""",

@@ -6,16 +6,18 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.security_notices import EndedCredential
 from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust
 
-# In the order in which `to_credential` reads them
-COLUMNS: Final = (
-    "c.id, c.client_id, c.org_id, c.kind, c.name, c.hint, c.public_key, c.issuer, c.audience, c.subject, c.expires_at, c.created_by, "
-    "c.created_at, c.last_used_at"
+CREDENTIAL: Final = Record(
+    Credential,
+    "c",
+    kind=CredentialKind,
+    trust=Columns("c.issuer, c.audience, c.subject", 3, lambda row: None if row[0] is None else PipelineTrust(*row)),
 )
 # The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account of the
 # user who made the credential has stopped, so the owner of the organization hears of it. In the order of `to_ended_credential`.
@@ -31,23 +33,6 @@ SELECT_ENDED: Final = """
     where coalesce(a.name, r.name) is not null
     order by e.created_at, e.id"""
 OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %(client_id)s"
-
-
-def to_credential(row: Row) -> Credential:
-    return Credential(
-        id=row[0],
-        client_id=row[1],
-        org_id=row[2],
-        kind=CredentialKind(row[3]),
-        name=row[4],
-        hint=row[5],
-        public_key=row[6],
-        trust=None if row[7] is None else PipelineTrust(row[7], row[8], row[9]),
-        expires_at=row[10],
-        created_by=row[11],
-        created_at=row[12],
-        last_used_at=row[13],
-    )
 
 
 def to_ended_credential(row: Row) -> EndedCredential:
@@ -71,16 +56,16 @@ class Credentials(Repository):
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
         return await self._all(
-            to_credential,
-            f"select {COLUMNS} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc",
+            CREDENTIAL.read,
+            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc",
             org_id=org_id,
             client_id=client_id,
         )
 
     async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None:
         return await self._one(
-            to_credential,
-            f"select {COLUMNS} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
+            CREDENTIAL.read,
+            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
             org_id=org_id,
             client_id=client_id,
             credential_id=credential_id,

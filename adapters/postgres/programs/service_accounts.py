@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
@@ -25,11 +26,16 @@ OWNER_MAY_OWN: Final = """
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
               else m.role = 'owner' or m.role = 'admin' and a.role in ('admin', 'member') end)"""
-# In the order in which `to_service_account` reads them
-COLUMNS: Final = "a.id, a.org_id, a.name, a.owner_id, a.role, a.scopes, a.granted, a.created_by, a.created_at, a.updated_at"
+SERVICE_ACCOUNT: Final = Record(
+    ServiceAccount,
+    "a",
+    role=Role,
+    scopes=lambda names: frozenset(map(ApiScope, names)),
+    granted=lambda names: frozenset(map(Capability, names)),
+)
 # The address of the owner is shown only while they are a member, or a platform owner.
 LISTED: Final = f"""
-    select {COLUMNS}, w.email, {OWNER_MAY_OWN}
+    select {SERVICE_ACCOUNT.columns}, w.email, {OWNER_MAY_OWN}
     from service_accounts a
     left join lateral (
         select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
@@ -44,24 +50,9 @@ def _scopes(names: list[str] | None) -> frozenset[ApiScope] | None:
     return None if names is None else frozenset(ApiScope(name) for name in names)
 
 
-def to_service_account(row: Row) -> ServiceAccount:
-    return ServiceAccount(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        owner_id=row[3],
-        role=None if row[4] is None else Role(row[4]),
-        scopes=_scopes(row[5]),
-        granted=frozenset(Capability(right) for right in row[6]),
-        created_by=row[7],
-        created_at=row[8],
-        updated_at=row[9],
-    )
-
-
 def to_listed(row: Row) -> ListedServiceAccount:
-    email, is_active = row[10:]
-    return ListedServiceAccount(to_service_account(row), None if email is None else Email(email), is_active)
+    email, is_active = row[SERVICE_ACCOUNT.width :]
+    return ListedServiceAccount(SERVICE_ACCOUNT.read(row), None if email is None else Email(email), is_active)
 
 
 def to_context(row: Row) -> ServiceAccountContext:
@@ -133,8 +124,8 @@ class ServiceAccounts(Repository):
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         return await self._one(
-            to_service_account,
-            f"select {COLUMNS} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update",
+            SERVICE_ACCOUNT.read,
+            f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update",
             org_id=org_id,
             account_id=account_id,
         )

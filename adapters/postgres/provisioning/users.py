@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.accounts.accounts import INSERT, columns
+from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
 from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
@@ -199,7 +199,7 @@ class ScimUsers(Repository):
             select %(org_id)s, id, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s, %(user_name)s,
                    %(attributes)s, true, %(created_at)s
             from new_account""",
-            **columns(account),
+            **ACCOUNT.values(account),
             membership_id=membership.id,
             org_id=membership.org_id,
             role=membership.role,

@@ -24,7 +24,7 @@ def to_design(row: Row) -> Design:
 
 
 class Branding(Repository):
-    """Implements `ports.storage.tenancy.Branding`."""
+    """Implements `ports.storage.tenancy.settings.Branding`."""
 
     async def settings(self, org_id: UUID) -> BrandingSettings | None:
         return await self._one(to_settings, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)

@@ -62,7 +62,7 @@ def to_claim(row: Row) -> DomainClaim:
 
 
 class Domains(Repository):
-    """Implements `ports.storage.tenancy.Domains`."""
+    """Implements `ports.storage.tenancy.settings.Domains`."""
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 

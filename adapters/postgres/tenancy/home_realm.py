@@ -15,7 +15,7 @@ def to_route(row: Row) -> HomeRealmRoute:
 
 
 class HomeRealm(Repository):
-    """Implements `ports.storage.tenancy.HomeRealm`."""
+    """Implements `ports.storage.tenancy.settings.HomeRealm`."""
 
     async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
         return await self._all(

@@ -34,7 +34,7 @@ def to_settings(row: Row) -> SmtpSettings:
 
 
 class Smtp(SealingRepository):
-    """Implements `ports.storage.tenancy.Smtp`."""
+    """Implements `ports.storage.tenancy.settings.Smtp`."""
 
     def _to_server(self, row: Row) -> MailServer:
         password = None if row[7] is None else self._vault.open(row[7], secret_context(row[0])).decode()

@@ -30,7 +30,7 @@ ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.cre
 
 
 class Members(Repository):
-    """Implements `ports.storage.tenancy.Members` and `Confirmations`."""
+    """Implements `ports.storage.tenancy.organizations.Members` and `Confirmations`."""
 
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 

@@ -5,27 +5,22 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.tenancy.members import to_membership
-from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
-from adapters.postgres.tenancy.tiers import to_tier
+from adapters.postgres.tenancy.tiers import TIER
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
 
-# In the order that `to_organization` expects. The tier comes last.
-COLUMNS: Final = (
-    "o.id, o.slug, o.name, o.status, o.max_services, o.max_users, o.device_trust_days, o.member_count, o.created_at, o.updated_at, "
-    f"o.approved_at, o.rejected_reason, o.suspended_reason, o.members_changed_at, o.personal_tokens, {TIER_COLUMNS}"
-)
-COLUMN_COUNT: Final = 21
+ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any=True))
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
-SELECT: Final = f"select {COLUMNS} from organizations o {OF_TIER} "
+SELECT: Final = f"select {ORGANIZATION.columns} from organizations o {OF_TIER} "
 # Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
 # the locked row again. A plain join would combine the new organization row with its old tier.
 LOCKED: Final = """
@@ -35,7 +30,7 @@ LOCKED: Final = """
         from organizations where id = """
 LOCK: Final = f"""
         for no key update)
-    select {COLUMNS} from o {OF_TIER}"""
+    select {ORGANIZATION.columns} from o {OF_TIER}"""
 # Each row of the page starts with the total number of matches. The outer join returns one row even
 # if the page is empty. Keep the lateral join for the owners: with a plain join the planner reads
 # all memberships to find the owners of one page.
@@ -44,7 +39,7 @@ OWNER: Final = """
     from memberships m join users a on a.id = m.user_id
     where m.org_id = o.id and m.role = 'owner' limit 1"""
 WITH_OWNER: Final = f"""
-    select {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
+    select {ORGANIZATION.columns}, u.id, u.email, u.is_platform_owner, u.created_at
     from organizations o {OF_TIER} left join lateral ({OWNER}) u on true where o.id = %(org_id)s"""
 PAGE_WITH_OWNERS: Final = f"""
     with matching as not materialized (
@@ -52,7 +47,7 @@ PAGE_WITH_OWNERS: Final = f"""
         where (%(status)s::text is null or status = %(status)s) and (%(tier_id)s::uuid is null or tier_id = %(tier_id)s)
           and (%(search)s::text is null or strpos(slug, %(search)s) > 0 or strpos(lower(name), %(search)s) > 0)),
     page as (select * from matching order by created_at desc, id desc limit %(limit)s offset %(offset)s)
-    select counted.total, {COLUMNS}, u.id, u.email, u.is_platform_owner, u.created_at
+    select counted.total, {ORGANIZATION.columns}, u.id, u.email, u.is_platform_owner, u.created_at
     from (select count(*) as total from matching) counted
     left join (page o {OF_TIER}
                left join lateral ({OWNER}) u on true) on true
@@ -78,39 +73,18 @@ RESEMBLED: Final = """
     where p.id = any(%(org_ids)s)"""
 
 
-def to_organization(row: Row) -> Organization:
-    return Organization(
-        id=row[0],
-        slug=Slug(row[1]),
-        name=row[2],
-        status=OrganizationStatus(row[3]),
-        max_services=row[4],
-        max_users=row[5],
-        device_trust_days=row[6],
-        member_count=row[7],
-        created_at=row[8],
-        updated_at=row[9],
-        approved_at=row[10],
-        rejected_reason=row[11],
-        suspended_reason=row[12],
-        members_changed_at=row[13],
-        personal_tokens=row[14],
-        tier=None if row[15] is None else to_tier(row[15:21]),
-    )
-
-
 def to_listed_organization(row: Row) -> ListedOrganization:
-    owner = row[COLUMN_COUNT:]
-    return ListedOrganization(to_organization(row), DELETED_ACCOUNT if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
+    owner = row[ORGANIZATION.width :]
+    return ListedOrganization(ORGANIZATION.read(row), DELETED_ACCOUNT if owner[0] is None else AccountSummary(str(owner[0]), *owner[1:]))
 
 
 class Organizations(Repository):
-    """Implements `ports.storage.tenancy.Organizations`."""
+    """Implements `ports.storage.tenancy.organizations.Organizations`."""
 
     constraints: ClassVar = {"organizations_slug_key": SlugTaken}
 
     async def by_id(self, org_id: UUID) -> Organization | None:
-        return await self._one(to_organization, SELECT + "where o.id = %(org_id)s", org_id=org_id)
+        return await self._one(ORGANIZATION.read, SELECT + "where o.id = %(org_id)s", org_id=org_id)
 
     async def status_by_slug(self, slug: str) -> OrganizationStatus | None:
         return await self._one(lambda row: OrganizationStatus(row[0]), "select status from organizations where slug = %(slug)s", slug=slug)
@@ -120,9 +94,9 @@ class Organizations(Repository):
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         return await self._all(
-            lambda row: (to_organization(row), to_membership(row[COLUMN_COUNT:])),
+            lambda row: (ORGANIZATION.read(row), to_membership(row[ORGANIZATION.width :])),
             f"""
-            select {COLUMNS}, {MEMBERSHIP_COLUMNS}
+            select {ORGANIZATION.columns}, {MEMBERSHIP_COLUMNS}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug""",
             user_id=user_id,
@@ -149,14 +123,14 @@ class Organizations(Repository):
     # "for no key update" makes other writers of the organization wait, but still allows inserts of
     # rows that reference it.
     async def lock(self, org_id: UUID) -> Organization | None:
-        return await self._one(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+        return await self._one(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     def lock_deferred(self, org_id: UUID) -> DeferredRow[Organization]:
-        return self._one_deferred(to_organization, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
+        return self._one_deferred(ORGANIZATION.read, LOCKED + "%(org_id)s" + LOCK, org_id=org_id)
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(
-            to_organization,
+            ORGANIZATION.read,
             LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK,
             token_hash=token_hash,
         )

@@ -3,28 +3,24 @@
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.tenancy.model.organizations import Tier
 
-# In the order that `to_tier` expects.
-COLUMNS: Final = "t.id, t.name, t.display_name, t.default_max_services, t.default_max_users, t.price_cents"
-
-
-def to_tier(row: Row) -> Tier:
-    return Tier(*row)
+TIER: Final = Record(Tier, "t")
 
 
 class Tiers(Repository):
-    """Implements `ports.storage.tenancy.Tiers`."""
+    """Implements `ports.storage.tenancy.organizations.Tiers`."""
 
     async def all(self) -> list[Tier]:
-        return await self._all(to_tier, f"select {COLUMNS} from tiers t order by price_cents, default_max_users, name")
+        return await self._all(TIER.read, f"select {TIER.columns} from tiers t order by price_cents, default_max_users, name")
 
     async def by_id(self, tier_id: UUID) -> Tier | None:
-        return await self._one(to_tier, f"select {COLUMNS} from tiers t where id = %(tier_id)s", tier_id=tier_id)
+        return await self._one(TIER.read, f"select {TIER.columns} from tiers t where id = %(tier_id)s", tier_id=tier_id)
 
     async def by_name(self, name: str) -> Tier | None:
-        return await self._one(to_tier, f"select {COLUMNS} from tiers t where name = %(name)s", name=name)
+        return await self._one(TIER.read, f"select {TIER.columns} from tiers t where name = %(name)s", name=name)
 
     async def put(self, tier: Tier) -> None:
         await self._run(

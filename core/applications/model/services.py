@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from core.applications.model import client_settings
 from core.applications.model.client_settings import ClientSettings
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
-CLIENT_SETTINGS: Final = frozenset(ClientSettings.__slots__)
 SCOPES: Final = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
@@ -110,7 +109,7 @@ class ServiceType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(ClientSettings):
     """An application that signs its users in through Gatehouse. Times are UTC."""
 
     id: UUID
@@ -136,7 +135,6 @@ class Service:
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
     access: AccessSettings = field(default_factory=AccessSettings)
-    client: ClientSettings = field(default_factory=ClientSettings)
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
 
@@ -229,8 +227,12 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     for name in ("device_activation_uri", "backchannel_logout_uri", "jwks_uri"):
         if changes.get(name) is not None:
             changes[name] = uris.canonicalize(changes[name])
-    new = replace(service, **{name: value for name, value in changes.items() if name not in CLIENT_SETTINGS})
-    new = replace(new, client=_apply_client_settings(new, {name: value for name, value in changes.items() if name in CLIENT_SETTINGS}))
+    if changes.get("jwks") is not None:
+        changes["jwks"] = client_settings.parse_keys(changes["jwks"])
+    if changes.get("service_type", service.service_type).is_public:
+        changes = {"jwks": None, "jwks_uri": None, **changes}
+    new = replace(service, **changes)
+    client_settings.check(new, new.redirect_uris, is_public=new.service_type.is_public, pkce_without_secret=new.pkce_without_secret)
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
     page = changes.get("device_activation_uri")
@@ -255,21 +257,6 @@ def _check_logout_uris(service: Service) -> None:
         raise BackchannelLogoutUriInvalid
     if flaw := uris.target_flaw(uri):
         raise BackchannelLogoutUriInvalid(f"The back-channel logout URI is not allowed: {flaw}")
-
-
-def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientSettings:
-    if changes.get("jwks") is not None:
-        changes["jwks"] = client_settings.parse_keys(changes["jwks"])
-    if service.service_type.is_public:
-        changes = {"jwks": None, "jwks_uri": None, **changes}
-    settings = replace(service.client, **changes)
-    client_settings.check(
-        settings,
-        service.redirect_uris,
-        is_public=service.service_type.is_public,
-        pkce_without_secret=service.pkce_without_secret,
-    )
-    return settings
 
 
 def is_scope(text: str) -> bool:

@@ -81,7 +81,7 @@ async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, 
     A provider that cannot ask its user again proves little, so it counts only for an account without a
     password. The way there and back needs the browser of the session.
     """
-    if await read.sessions.browser_of(caller.session_id, account.id) is None:
+    if await read.session_sign_ins.browser_of(caller.session_id, account.id) is None:
         return ()
     linked = {identity.provider for identity in await read.identities.list_of_user(account.id, None)} & platform_providers(ports)
     return tuple(
@@ -120,7 +120,7 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
 async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, sign_in: Reauthentication, provider: Provider) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
     if account.mfa_enabled_at is None:
-        await tx.sessions.reauthenticate(session_id, account.id, sign_in)
+        await tx.session_sign_ins.reauthenticate(session_id, account.id, sign_in)
         tx.record(events.reauthenticated(account.id, provider.value))
     else:
         await tx.reauthentications.save_provider(session_id, provider, sign_in.at)
@@ -153,9 +153,9 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         if code is not None:
             await mfa.use_code(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
-        await tx.sessions.reauthenticate(caller.session_id, account.id, Reauthentication(first.method, first.at, code is not None))
+        await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, Reauthentication(first.method, first.at, code is not None))
         tx.record(events.reauthenticated(account.id, first.method))
-        context = await tx.sessions.load_session_context(caller.session_id, account.id, None, now) or refuse(SessionEnded)
+        context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
     return context.sign_in or refuse(SessionEnded)
 
 

@@ -267,7 +267,7 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                if client.service is not None and client.service.client.required_acr is not None and not redeemed.browser.second_factor:
+                if client.service is not None and client.service.required_acr is not None and not redeemed.browser.second_factor:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 entitlement = NO_ENTITLEMENT
@@ -365,7 +365,7 @@ async def refresh_tokens(
     presenter = replace(_presenter(client), key=key)
     if requested != RequestedAccess():  # checked before the token is used up
         async with ports.storage.reading() as read:
-            grant = await read.sessions.grant_of_refresh_token(digest(refresh_token))
+            grant = await read.refresh_tokens.grant(digest(refresh_token))
         if grant is not None:  # an unknown token is an invalid grant, with every resource and scope (RFC 6749 section 5.2)
             require_within(ports, grant, requested)
             if grant.asked is not None and not set(requested.scope or ()) <= {*grant.asked, *grant.names}:

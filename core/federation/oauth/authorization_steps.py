@@ -80,7 +80,7 @@ def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRe
             raise IdTokenHintInvalid
     parsed = openid_requests.parse(authorization.request, base_url, None if hint is None else hint.user_id, authorization.api)
     check_request(authorization)
-    return parsed if authorization.service is None else _with_settings(parsed, authorization.service.client)
+    return parsed if authorization.service is None else _with_settings(parsed, authorization.service)
 
 
 def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdRequest:
@@ -195,7 +195,7 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
         return grant, False
     is_https = (authorization.redirect_uri or "").startswith("https:")
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
-    always = service.client.always_ask_consent
+    always = service.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
             return None, always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)

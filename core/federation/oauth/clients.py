@@ -174,7 +174,7 @@ async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: st
     async with ports.storage.reading() as read:
         service, context = await read.services.by_client_id(service_client_id) or refuse(ClientInvalid)
     claims = await _read_assertion(ports, service, assertion)
-    audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if service.client.accepts_token_endpoint_audience else {base_url}
+    audiences = {base_url, f"{base_url}{TOKEN_PATH}"} if service.accepts_token_endpoint_audience else {base_url}
     wait = await _use_assertion(ports, claims, service_client_id, audiences, limit)
     return OAuthClient(service, context, authenticated=True, relies_on_pkce=False, wait=wait)
 
@@ -202,14 +202,13 @@ async def _read_assertion(ports: Ports, service: Service, assertion: str) -> Map
 
     Raises: ClientInvalid, ClientAssertionInvalid.
     """
-    settings = service.client
-    if settings.jwks_uri is None:
-        return ports.client_assertions.read(assertion, settings.jwks or refuse(ClientInvalid))
-    keys, is_new = await ports.client_keys.get(settings.jwks_uri)
+    if service.jwks_uri is None:
+        return ports.client_assertions.read(assertion, service.jwks or refuse(ClientInvalid))
+    keys, is_new = await ports.client_keys.get(service.jwks_uri)
     try:
         return ports.client_assertions.read(assertion, keys)
     except AssertionKeyUnknown:
-        newer = None if is_new else await ports.client_keys.get_newer(settings.jwks_uri, keys)
+        newer = None if is_new else await ports.client_keys.get_newer(service.jwks_uri, keys)
         if newer is None:
             raise
         return ports.client_assertions.read(assertion, newer)

@@ -70,5 +70,5 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     async with ports.storage.transaction(by=caller) as tx:
         await lock_own_account(tx, caller, now)
         consent = await tx.consents.remove(caller.user_id, service_id) or refuse(ConsentNotFound)
-        await tx.sessions.end_consented(consent.org_id, service_id, caller.user_id, now)
+        await tx.organization_sessions.end_consented(consent.org_id, service_id, caller.user_id, now)
         tx.record(events.consent_withdrawn(consent, caller.user_id))

@@ -210,7 +210,7 @@ async def _start_session(
         locked = await tx.accounts.lock(person.user_id) or refuse(DeviceCodeInvalid)
         # A password reset, a deactivation or a sign-out may have ended the approving session. Then
         # the approval is void.
-        if await tx.sessions.load_session_context(approving_session_id, person.user_id, None, now) is None:
+        if await tx.session_contexts.load(approving_session_id, person.user_id, None, now) is None:
             ports.metrics.login_failed(LoginFailure.DEVICE_CODE)
             raise DeviceCodeDenied
         if not await tx.device_codes.redeem(device_code_hash, poll.service, now):

@@ -89,4 +89,4 @@ async def _find_client(read: Reading, client_id: str) -> tuple[Service, ServiceC
 
 async def _is_of_browser(read: Reading, hint: IdTokenHint, session_cookie: str) -> bool:
     client_id = None if hint.client_id == FRONTEND_CLIENT_ID else parse_id(hint.client_id) or refuse(ServiceNotFound)
-    return await read.sessions.is_of_browser(hint.session_id, hint.user_id, client_id, digest(session_cookie))
+    return await read.session_sign_ins.is_of_browser(hint.session_id, hint.user_id, client_id, digest(session_cookie))

@@ -42,7 +42,7 @@ async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, t
         return await _describe_program_token(ports, claims, base_url)
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        session = await read.sessions.introspect(client.service.id, claims.session_id if claims else None, digest(token), now)
+        session = await read.refresh_tokens.introspect(client.service.id, claims.session_id if claims else None, digest(token), now)
     return INACTIVE if session is None else _describe(session, claims, str(client.client_id), base_url, now)
 
 
@@ -58,7 +58,7 @@ async def _introspect_for_program(
     if claims is None or program.kind is not ProgramKind.API_RESOURCE:  # no API gets refresh tokens
         return INACTIVE
     async with ports.storage.reading() as read:
-        session = await read.sessions.introspect(None, claims.session_id, digest(token), now, api_resource_id=program.client_id)
+        session = await read.refresh_tokens.introspect(None, claims.session_id, digest(token), now, api_resource_id=program.client_id)
     return INACTIVE if session is None else _describe(session, claims, str(claims.client_id), base_url, now)
 
 

@@ -44,7 +44,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     if claims.client_id is not None and claims.audience != ports.tokens.userinfo_audience:
         raise TokenInvalid
     async with dpop.reading(ports, presented.proof) as read:
-        context, grant, facts, authenticates = await read.sessions.load_userinfo(
+        context, grant, facts, authenticates = await read.session_contexts.load_userinfo(
             claims.client_id, claims.session_id, claims.user_id, now
         ) or refuse(SessionEnded)
     person = to_person(claims, context, address=None, agent=None)

@@ -154,8 +154,8 @@ async def _respond_after_api_sign_in(
     assert sign_on.session_id is not None, "a sign-on with a ticket has a session"
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        context = await read.sessions.load_session_context(sign_on.session_id, sign_on.user_id, None, now) or refuse(SignOnNotFound)
-        start = await read.sessions.load_start(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
+        context = await read.session_contexts.load(sign_on.session_id, sign_on.user_id, None, now) or refuse(SignOnNotFound)
+        start = await read.session_sign_ins.load_start(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
     started_at, device_id, second_factor = start
     browser = BrowserSession(new_id(), "password", device_id, started_at, second_factor)
     visitor = Visitor(

@@ -74,8 +74,8 @@ async def _check_sign_ins(ports: Ports, tx: Transaction, pending: ProviderState,
     """
     assert pending.session_id is not None, "a state for a session has a session"
     sessions = {pending.session_id}
-    if await tx.sessions.browser_of(pending.session_id, visitor.user_id) is None:
+    if await tx.session_sign_ins.browser_of(pending.session_id, visitor.user_id) is None:
         sessions.add(visitor.session_id)
     for session_id in sessions:
-        session = await tx.sessions.load_session_context(session_id, visitor.user_id, None, now) or refuse(SessionEnded)
+        session = await tx.session_contexts.load(session_id, visitor.user_id, None, now) or refuse(SessionEnded)
         check_sign_in(session.sign_in, SignInAge.FRESH, ports.policy, pending.created_at)

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.storage import Postgres
-from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service, ServiceType
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, digest
@@ -36,17 +35,15 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         id_token_claims=False,
         post_logout_redirect_uris=("https://b.example.com/bye", "https://a.example.com/bye"),
         backchannel_logout_uri="https://b.example.com/logout",
-        client=ClientSettings(
-            jwks=({"kty": "OKP", "crv": "Ed25519", "x": "a", "kid": "1"},),
-            accepts_token_endpoint_audience=True,
-            access_token_seconds=60,
-            refresh_token_seconds=600,
-            enterprise=True,
-            required_acr="mfa",
-            require_pushed_authorization_requests=True,
-            dpop_bound_access_tokens=True,
-            always_ask_consent=True,
-        ),
+        jwks=({"kty": "OKP", "crv": "Ed25519", "x": "a", "kid": "1"},),
+        accepts_token_endpoint_audience=True,
+        access_token_seconds=60,
+        refresh_token_seconds=600,
+        enterprise=True,
+        required_acr="mfa",
+        require_pushed_authorization_requests=True,
+        dpop_bound_access_tokens=True,
+        always_ask_consent=True,
         former_secret_hash=digest("former"),
         former_secret_expires_at=NOW + HOUR,
     )

@@ -8,7 +8,6 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service
@@ -29,7 +28,8 @@ BARE: dict[str, Any] = {
     "id_token_claims": True,
     "post_logout_redirect_uris": (),
     "backchannel_logout_uri": None,
-    "client": ClientSettings(jwks_uri="https://example.com/keys"),
+    "jwks": None,
+    "jwks_uri": "https://example.com/keys",
     "former_secret_hash": None,
     "former_secret_expires_at": None,
 }

@@ -46,7 +46,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     if is_user:
         await enroll(storage, shop, user.id)
     async with storage.reading() as read:
-        assert await read.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW) == SessionContext(
+        assert await read.session_contexts.load_of_application(context.client_id, session.id, user.id, NOW) == SessionContext(
             user_id=user.id,
             email=ADA,
             email_verified_at=NOW,
@@ -56,9 +56,9 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
             uses_service=is_user,
             sign_in=SIGN_IN,
         )
-        loaded = await read.sessions.load_with_profile(context.client_id, session.id, user.id, None, NOW)
+        loaded = await read.session_contexts.load_with_profile(context.client_id, session.id, user.id, None, NOW)
         assert loaded == (
-            await read.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW),
+            await read.session_contexts.load_of_application(context.client_id, session.id, user.id, NOW),
             OwnProfile(ADA, None, user.profile),
         )
     assert (context.id, context.org_id, context.org_slug, context.slug, context.status) == (shop, org, "acme", "shop", status)
@@ -80,7 +80,7 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
     with_organization = await begin(storage, user.id, "selected")
     await run_sql(pool, "update sessions set org_id = %s where id = %s", acme, with_organization.id)
     async with storage.reading() as read:
-        assert await read.sessions.load_application_session_context(shop.client_id, in_shop.id, user.id, NOW)
+        assert await read.session_contexts.load_of_application(shop.client_id, in_shop.id, user.id, NOW)
         for client_id, session_id, user_id in (
             (wiki.client_id, in_shop.id, user.id),
             (other.client_id, in_shop.id, user.id),
@@ -92,12 +92,12 @@ async def test_a_session_is_only_valid_with_tokens_of_its_kind_and_service(stora
             (shop.client_id, in_shop.id, eve.id),
             (shop.client_id, uuid4(), user.id),
         ):
-            assert await read.sessions.load_application_session_context(client_id, session_id, user_id, NOW) is None
-            assert await read.sessions.load_with_profile(client_id, session_id, user_id, None, NOW) is None
+            assert await read.session_contexts.load_of_application(client_id, session_id, user_id, NOW) is None
+            assert await read.session_contexts.load_with_profile(client_id, session_id, user_id, None, NOW) is None
         for org_id in (None, acme, other_tenant):
-            assert await read.sessions.load_session_context(in_shop.id, user.id, org_id, NOW) is None
-            assert await read.sessions.load_with_profile(None, in_shop.id, user.id, org_id, NOW) is None
-            assert await read.sessions.load_session_context_in("acme", in_shop.id, user.id, org_id, NOW) is None
+            assert await read.session_contexts.load(in_shop.id, user.id, org_id, NOW) is None
+            assert await read.session_contexts.load_with_profile(None, in_shop.id, user.id, org_id, NOW) is None
+            assert await read.session_contexts.load_in("acme", in_shop.id, user.id, org_id, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ async def test_an_application_session_that_is_not_live_has_no_context(storage: P
     await enroll(storage, shop, user.id)
     session = await begin(storage, user.id, "token", service=context, impersonator_id=support.id)
     async with storage.reading() as read:
-        context_before = await read.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW)
+        context_before = await read.session_contexts.load_of_application(context.client_id, session.id, user.id, NOW)
     assert context_before is not None
     assert context_before.impersonator_id == support.id
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_application_session_context(context.client_id, session.id, user.id, NOW) is None
-        assert await tx.sessions.load_with_profile(context.client_id, session.id, user.id, None, NOW) is None
-        assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
+        assert await tx.session_contexts.load_of_application(context.client_id, session.id, user.id, NOW) is None
+        assert await tx.session_contexts.load_with_profile(context.client_id, session.id, user.id, None, NOW) is None
+        assert await tx.refresh_tokens.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is None
 
 
 async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> None:
@@ -137,7 +137,7 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
     context = await service_context(pool, shop)
     await enroll(storage, shop, user.id)
     session = await begin(storage, user.id, "first", service=context)
-    rotation = await within(storage, lambda tx: tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
+    rotation = await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
     assert rotation == RotatedSession(
         session_id=session.id,
         user_id=user.id,
@@ -167,7 +167,7 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
     async def rotate() -> None:
         old, new = digest(str(len(entitlements))), digest(str(len(entitlements) + 1))
         async with storage.transaction(by=SYSTEM) as tx:
-            rotation = await tx.sessions.rotate(old, new, NOW, NOW + DAY)
+            rotation = await tx.refresh_tokens.rotate(old, new, NOW, NOW + DAY)
             assert rotation is not None
             assert rotation.entitlement == await tx.subscriptions.entitlement(shop, user.id, NOW)
         entitlements.append(rotation.entitlement)
@@ -217,10 +217,10 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
     if not service_exists:
         await run_sql(pool, "delete from services where id = %s", shop)
     async with storage.transaction(by=SYSTEM) as tx:
-        rotation = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        rotation = await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotation is not None) == is_allowed
         if not is_allowed:
-            assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
+            assert await tx.refresh_tokens.explain(digest("first"), NOW) == RefreshTokenState(
                 session_id=session.id,
                 rotated_at=None,
                 is_previous=False,
@@ -243,10 +243,10 @@ async def test_a_rotation_that_waits_for_a_revocation_adds_no_successor(storage:
 
     async def rotate() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
+            outcome.append(await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 1
+        assert await tx.organization_sessions.end(org, [user.id], NOW) == 1
         nursery.start_soon(rotate)
         await until_blocked(pool)
     assert outcome == [None]
@@ -262,12 +262,12 @@ async def test_a_revocation_that_waits_for_a_rotation_ends_its_successor_too(sto
 
     async def revoke() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            counts.append(await tx.sessions.end_in_organization(org, [user.id], NOW))
+            counts.append(await tx.organization_sessions.end(org, [user.id], NOW))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        assert await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(revoke)
         await until_blocked(pool)
     assert counts == [1]
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
+        assert await tx.refresh_tokens.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None

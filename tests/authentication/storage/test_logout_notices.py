@@ -13,7 +13,7 @@ from core.authentication.model.sessions import Presenter
 from core.kernel.values import digest, new_id
 from core.maintenance.model.housekeeping import Sweep
 from ports.storage import Transaction
-from ports.storage.authentication import Sessions
+from ports.storage.authentication.sessions import OrganizationSessions, RefreshTokens, Sessions
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import EVE, HOUR, NOW, account, add, begin, within
 from tests.support.services import add_service, enroll_user
@@ -86,10 +86,10 @@ ENDS: Final[dict[str, End]] = {
     "end_one": lambda tx, case: tx.sessions.end_one(case.user_id, case.session_id, NOW),
     "end_others": lambda tx, case: tx.sessions.end_others(case.user_id, case.browser_id, NOW),
     "end_on_device": lambda tx, case: tx.sessions.end_on_device(case.user_id, case.device_id, NOW),
-    "end_in_organization": lambda tx, case: tx.sessions.end_in_organization(case.org_id, [case.user_id], NOW),
-    "revoke": lambda tx, case: tx.sessions.revoke(None, digest("openid"), Presenter(is_authenticated=True), NOW),
-    "end_consented": lambda tx, case: tx.sessions.end_consented(case.org_id, case.service_id, case.user_id, NOW),
-    "end_without_access": lambda tx, case: tx.sessions.end_without_access(case.org_id, case.service_id, [case.user_id], NOW),
+    "end_in_organization": lambda tx, case: tx.organization_sessions.end(case.org_id, [case.user_id], NOW),
+    "revoke": lambda tx, case: tx.refresh_tokens.revoke(None, digest("openid"), Presenter(is_authenticated=True), NOW),
+    "end_consented": lambda tx, case: tx.organization_sessions.end_consented(case.org_id, case.service_id, case.user_id, NOW),
+    "end_without_access": lambda tx, case: tx.organization_sessions.end_without_access(case.org_id, case.service_id, [case.user_id], NOW),
     "remove": lambda tx, case: tx.sessions.remove(case.user_id, NOW),
     "remove those of a service": lambda tx, case: tx.sessions.remove(case.user_id, NOW, case.service_id),
     "end_sessions_at": lambda tx, case: tx.saml_logouts.end_sessions_at(case.org_id, case.service_id, case.user_id, NOW),
@@ -98,8 +98,9 @@ ENDS: Final[dict[str, End]] = {
 
 def test_every_method_that_ends_sessions_is_in_the_table() -> None:
     # The sessions of impersonations and of personal access tokens are none of OpenID Connect.
-    methods = {name for name in vars(Sessions) if name.startswith(("end", "remove", "revoke", "replace"))}
-    assert methods - {"ends_at", "end_impersonations", "end_personal_tokens"} == ENDS.keys() & methods
+    ports = (Sessions, OrganizationSessions, RefreshTokens)
+    methods = {name for port in ports for name in vars(port) if name.startswith(("end", "remove", "revoke", "replace"))}
+    assert methods - {"ends_at", "end_personal_tokens"} == ENDS.keys() & methods
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
@@ -139,7 +140,7 @@ async def test_a_session_that_expired_sends_nothing(case: Case) -> None:
 
 async def test_users_who_keep_their_access_keep_their_sessions(case: Case) -> None:
     async def lose_access(user_ids: list[UUID] | None) -> list[UUID]:
-        await within(case.storage, lambda tx: tx.sessions.end_without_access(case.org_id, case.service_id, user_ids, NOW))
+        await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, case.service_id, user_ids, NOW))
         return await case.notices()
 
     assert await lose_access(None) == [], "not one of its users"

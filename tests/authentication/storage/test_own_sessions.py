@@ -112,9 +112,9 @@ async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, p
     context = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None, sign_in=SIGN_IN)
     expected = BrowserSession(new_session.id, "codehost", None, new_session.created_at)
     async with storage.reading() as read:
-        assert await read.sessions.load_browser_session(digest("cookie"), NOW) == (expected, context)
-        assert await read.sessions.load_browser_session(digest("another"), NOW) is None
-        assert await read.sessions.load_browser_session(digest("cookie"), new_session.expires_at) is None
+        assert await read.session_contexts.load_of_browser(digest("cookie"), NOW) == (expected, context)
+        assert await read.session_contexts.load_of_browser(digest("another"), NOW) is None
+        assert await read.session_contexts.load_of_browser(digest("cookie"), new_session.expires_at) is None
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ async def test_the_cookie_of_a_session_that_is_not_live_is_refused(storage: Post
     await within(storage, lambda tx: tx.sessions.begin_in_browser(session(user.id), digest("cookie")))
     await run_sql(pool, change)
     async with storage.reading() as read:
-        assert await read.sessions.load_browser_session(digest("cookie"), NOW) is None
+        assert await read.session_contexts.load_of_browser(digest("cookie"), NOW) is None

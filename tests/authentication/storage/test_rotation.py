@@ -21,7 +21,7 @@ from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, b
 async def test_a_rotation_keeps_the_impersonator_and_the_end(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), support := account(EVE, is_platform_owner=True))
     session = await begin(storage, user.id, "token", impersonator_id=support.id, expires_at=NOW + HOUR, ends_at=NOW + HOUR)
-    await within(storage, lambda tx: tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
+    await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY))
     rows = await run_sql(pool, "select id, impersonator_id, expires_at, ends_at from sessions where user_id = %s", user.id)
     assert rows == [(session.id, support.id, NOW + HOUR, NOW + HOUR)]
 
@@ -34,8 +34,8 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
     await add_member(pool, org, user.id)
     await run_sql(pool, "update sessions set org_id = %s where id = %s", org, session.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
-        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
+        assert await tx.refresh_tokens.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
+        assert await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
             session_id=session.id,
             user_id=user.id,
             email=ADA,
@@ -48,7 +48,7 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
             entitlement=Entitlement(),
             authentication=Authentication(session.created_at, None, second_factor=False),
         )
-        assert await tx.sessions.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
+        assert await tx.refresh_tokens.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
     tokens = await run_sql(
         pool, "select token_hash, session_id, generation, rotated_at, created_at from refresh_tokens order by generation, 2"
     )
@@ -68,7 +68,7 @@ async def test_a_rotation_never_outlives_the_absolute_end(storage: Postgres, poo
     user = await add(storage, account())
     await begin(storage, user.id, "first")
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + 365 * DAY)
+        assert await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + 365 * DAY)
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
 
 
@@ -88,10 +88,10 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
         await add_member(pool, org, user.id, "admin")
     await run_sql(pool, "update sessions set org_id = %s", org)
     async with storage.transaction(by=SYSTEM) as tx:
-        rotation = await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        rotation = await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         assert (rotation is not None) == is_allowed
         if not is_allowed:
-            assert await tx.sessions.explain_refresh_token(digest("first"), NOW) == RefreshTokenState(
+            assert await tx.refresh_tokens.explain(digest("first"), NOW) == RefreshTokenState(
                 session_id=session.id,
                 rotated_at=None,
                 is_previous=False,
@@ -110,8 +110,8 @@ async def test_the_state_of_a_used_token_explains_the_refusal(storage: Postgres)
     session = await begin(storage, user.id, "1")
     async with storage.transaction(by=SYSTEM) as tx:
         for number in (1, 2):
-            assert await tx.sessions.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
-        states = [await tx.sessions.explain_refresh_token(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
+            assert await tx.refresh_tokens.rotate(digest(f"{number}"), digest(f"{number + 1}"), NOW + number * SECOND, NOW + DAY)
+        states = [await tx.refresh_tokens.explain(digest(f"{number}"), NOW + 3 * SECOND) for number in (1, 2, 3, 4)]
     current = RefreshTokenState(
         session_id=session.id,
         rotated_at=None,
@@ -138,7 +138,7 @@ async def test_of_twenty_concurrent_rotations_of_one_token_one_succeeds(storage:
 
     async def rotate(number: int) -> bool:
         async with storage.transaction(by=SYSTEM) as tx:
-            return await tx.sessions.rotate(digest("first"), digest(f"next {number}"), NOW, NOW + DAY) is not None
+            return await tx.refresh_tokens.rotate(digest("first"), digest(f"next {number}"), NOW, NOW + DAY) is not None
 
     assert sum(await run_concurrently(20, rotate)) == 1
     assert await run_sql(pool, "select generation from refresh_tokens order by 1") == [(1,), (2,)]
@@ -153,7 +153,9 @@ async def test_a_selection_sets_the_organization_and_replaces_the_token(storage:
         await begin(storage, user_id, token) for user_id, token in ((user.id, "first"), (user.id, "other"), (eve.id, "eve"))
     ]
     org = await add_organization(pool, "acme")
-    ends_at = await within(storage, lambda tx: tx.sessions.select_organization(session.id, org, digest("second"), NOW, NOW + 31 * DAY))
+    ends_at = await within(
+        storage, lambda tx: tx.refresh_tokens.select_organization(session.id, org, digest("second"), NOW, NOW + 31 * DAY)
+    )
     assert ends_at == NOW + 90 * DAY
     assert set(await run_sql(pool, "select id, org_id, expires_at, ends_at from sessions")) == {
         (session.id, org, NOW + 31 * DAY, NOW + 90 * DAY),
@@ -173,7 +175,7 @@ async def test_a_selection_never_outlives_the_absolute_end(storage: Postgres, po
     session = await begin(storage, user.id, "first", ends_at=NOW + DAY, expires_at=NOW + HOUR)
     org = await add_organization(pool, "acme")
     assert (
-        await within(storage, lambda tx: tx.sessions.select_organization(session.id, org, digest("second"), NOW, NOW + 31 * DAY))
+        await within(storage, lambda tx: tx.refresh_tokens.select_organization(session.id, org, digest("second"), NOW, NOW + 31 * DAY))
         == NOW + DAY
     )
     assert await run_sql(pool, "select expires_at = ends_at from sessions") == [(True,)]
@@ -187,7 +189,7 @@ async def test_a_session_that_is_not_live_cannot_select(storage: Postgres, pool:
     await run_sql(pool, f"update sessions set {end} = %s", NOW)  # noqa: S608
     for session_id in (session.id, uuid4()):
         async with storage.transaction(by=SYSTEM) as tx:
-            assert await tx.sessions.select_organization(session_id, org, digest("second"), NOW, NOW + DAY) is None
+            assert await tx.refresh_tokens.select_organization(session_id, org, digest("second"), NOW, NOW + DAY) is None
     assert await run_sql(pool, "select org_id from sessions") == [(None,)]
     assert await run_sql(pool, "select generation, rotated_at from refresh_tokens") == [(1, None)]
 
@@ -203,8 +205,8 @@ async def test_concurrent_selections_and_rotations_form_one_chain_of_tokens(stor
         async with storage.transaction(by=SYSTEM) as tx:
             new = digest(f"next {number}")
             if number % 2:
-                return await tx.sessions.rotate(digest("first"), new, NOW, NOW + DAY) is not None
-            return await tx.sessions.select_organization(session.id, org, new, NOW, NOW + DAY) is not None
+                return await tx.refresh_tokens.rotate(digest("first"), new, NOW, NOW + DAY) is not None
+            return await tx.refresh_tokens.select_organization(session.id, org, new, NOW, NOW + DAY) is not None
 
     winners = sum(await run_concurrently(20, act))
     generations = await run_sql(pool, "select generation, rotated_at is null from refresh_tokens order by 1")

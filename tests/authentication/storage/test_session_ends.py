@@ -19,11 +19,11 @@ async def test_an_end_that_waits_for_a_rotation_ends_its_successor_too(storage: 
     user = await add(storage, account())
     session = await begin(storage, user.id, "first")
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
+        assert await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY)
         nursery.start_soon(within, storage, lambda tx: tx.sessions.end(session.id, NOW))
         await until_blocked(pool)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
+        assert await tx.refresh_tokens.rotate(digest("second"), digest("third"), NOW, NOW + DAY) is None
 
 
 async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postgres, pool: Pool) -> None:
@@ -33,7 +33,7 @@ async def test_a_rotation_that_waits_for_an_end_adds_no_successor(storage: Postg
 
     async def rotate() -> None:
         async with storage.transaction(by=SYSTEM) as tx:
-            outcome.append(await tx.sessions.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
+            outcome.append(await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + DAY))
 
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         await tx.sessions.end(session.id, NOW)
@@ -68,9 +68,9 @@ async def test_only_sessions_of_the_user_in_the_organization_end(storage: Postgr
         session = await begin(storage, member.id, f"{number}")
         await run_sql(pool, "update sessions set org_id = %s where id = %s", org_id, session.id)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.end_in_organization(uuid4(), [user.id], NOW) == 0
-        assert await tx.sessions.end_in_organization(org, [user.id], NOW) == 2
-        assert await tx.sessions.end_in_organization(org, [user.id], NOW + SECOND) == 0
+        assert await tx.organization_sessions.end(uuid4(), [user.id], NOW) == 0
+        assert await tx.organization_sessions.end(org, [user.id], NOW) == 2
+        assert await tx.organization_sessions.end(org, [user.id], NOW + SECOND) == 0
     rows = await run_sql(pool, "select user_id, org_id, ended_at from sessions where ended_at is not null")
     assert rows == [(user.id, org, NOW)] * 2
 
@@ -98,12 +98,12 @@ async def test_the_count_of_live_sessions_matches_those_that_end(storage: Postgr
     await within(storage, lambda tx: tx.sessions.end(ended_session.id, NOW - SECOND))
     await run_sql(pool, "delete from services where id = %s", deleted)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.count_live_in(acme, user.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
-        assert await tx.sessions.count_live_in(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
-        assert await tx.sessions.count_live_in(uuid4(), user.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.end_in_organization(acme, [user.id], NOW) == 3
-        assert await tx.sessions.count_live_in(acme, user.id, NOW) == LiveSessions(0, None)
-        assert await tx.sessions.count_live_in(other_tenant, user.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.organization_sessions.count_live(acme, user.id, NOW) == LiveSessions(3, NOW - 2 * HOUR)
+        assert await tx.organization_sessions.count_live(acme, eve.id, NOW) == LiveSessions(1, NOW - HOUR)
+        assert await tx.organization_sessions.count_live(uuid4(), user.id, NOW) == LiveSessions(0, None)
+        assert await tx.organization_sessions.end(acme, [user.id], NOW) == 3
+        assert await tx.organization_sessions.count_live(acme, user.id, NOW) == LiveSessions(0, None)
+        assert await tx.organization_sessions.count_live(other_tenant, user.id, NOW) == LiveSessions(1, NOW - HOUR)
     rows = await run_sql(pool, "select id from sessions where ended_at = %s", NOW)
     assert {row[0] for row in rows} == {session.id for session in live_sessions}
 

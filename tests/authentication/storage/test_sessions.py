@@ -57,7 +57,7 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
         user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=True, organization=None, sign_in=SIGN_IN
     )
     async with storage.reading() as read:
-        load = read.sessions.load_session_context
+        load = read.session_contexts.load
         assert await load(session.id, user.id, None, NOW) == without_organization
         assert await load(session.id, user.id, uuid4(), NOW) == without_organization
         assert await load(session.id, user.id, org, NOW) == replace(
@@ -78,12 +78,12 @@ async def test_a_profile_is_read_with_the_session_context(storage: Postgres, poo
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.email_changes.add(new_email_change(full, full.email, adas_session.id, Email("new@example.com"), DAY, NOW))
     async with storage.reading() as read:
-        sessions = read.sessions
+        sessions = read.session_contexts
         for org_id in (None, org):
-            context = await sessions.load_session_context(adas_session.id, full.id, org_id, NOW)
+            context = await sessions.load(adas_session.id, full.id, org_id, NOW)
             own = OwnProfile(ADA, Email("new@example.com"), full.profile)
             assert await sessions.load_with_profile(None, adas_session.id, full.id, org_id, NOW) == (context, own)
-        context = await sessions.load_session_context(eves_session.id, eve.id, None, NOW)
+        context = await sessions.load(eves_session.id, eve.id, None, NOW)
         assert await sessions.load_with_profile(None, eves_session.id, eve.id, None, NOW) == (context, OwnProfile(EVE, None, NO_PROFILE))
         assert await sessions.load_with_profile(None, eves_session.id, full.id, None, NOW) is None
         assert await sessions.load_with_profile(None, adas_session.id, eve.id, None, NOW) is None
@@ -97,10 +97,10 @@ async def test_the_session_context_needs_the_users_own_session(storage: Postgres
     org = await add_organization(pool, "acme")
     await add_member(pool, org, eve.id, "owner")
     async with storage.reading() as read:
-        assert await read.sessions.load_session_context(eves_session.id, user.id, None, NOW) is None
-        assert await read.sessions.load_session_context(adas_session.id, eve.id, None, NOW) is None
-        assert await read.sessions.load_session_context(uuid4(), user.id, None, NOW) is None
-        context = await read.sessions.load_session_context(adas_session.id, user.id, org, NOW)
+        assert await read.session_contexts.load(eves_session.id, user.id, None, NOW) is None
+        assert await read.session_contexts.load(adas_session.id, eve.id, None, NOW) is None
+        assert await read.session_contexts.load(uuid4(), user.id, None, NOW) is None
+        context = await read.session_contexts.load(adas_session.id, user.id, org, NOW)
     assert context is not None
     assert (context.organization, context.is_platform_owner) == (None, False)
 
@@ -120,15 +120,15 @@ async def test_a_session_that_is_not_live_has_no_context(storage: Postgres, pool
     user = await add(storage, account())
     session = await begin(storage, user.id, "token")
     async with storage.reading() as read:
-        assert await read.sessions.load_session_context(session.id, user.id, None, NOW)
-        assert await read.sessions.load_with_profile(None, session.id, user.id, None, NOW)
+        assert await read.session_contexts.load(session.id, user.id, None, NOW)
+        assert await read.session_contexts.load_with_profile(None, session.id, user.id, None, NOW)
     async with pool.connection() as connection:
         await connection.execute(end, {"now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert await tx.sessions.load_session_context(session.id, user.id, None, NOW) is None
-        assert await tx.sessions.load_with_profile(None, session.id, user.id, None, NOW) is None
-        assert await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
-        state = await tx.sessions.explain_refresh_token(digest("token"), NOW)
+        assert await tx.session_contexts.load(session.id, user.id, None, NOW) is None
+        assert await tx.session_contexts.load_with_profile(None, session.id, user.id, None, NOW) is None
+        assert await tx.refresh_tokens.rotate(digest("token"), digest("next"), NOW, NOW + 30 * DAY) is None
+        state = await tx.refresh_tokens.explain(digest("token"), NOW)
     assert state is None or not state.session_is_live
 
 
@@ -143,11 +143,11 @@ async def test_the_context_in_an_organization_has_the_role(storage: Postgres, po
     acme_state = MembershipState(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
     twin_state = MembershipState(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
     async with storage.reading() as read:
-        without_organization = await read.sessions.load_session_context(session.id, user.id, None, NOW)
+        without_organization = await read.session_contexts.load(session.id, user.id, None, NOW)
         assert without_organization is not None
         for token_org, organization in ((None, None), (org, acme), (other_tenant, None), (uuid4(), None)):
             for slug, acts_in in (("acme", acme_state), ("twin", twin_state), ("Acme", None), ("acm_", None), ("", None)):
-                context = await read.sessions.load_session_context_in(slug, session.id, user.id, token_org, NOW)
+                context = await read.session_contexts.load_in(slug, session.id, user.id, token_org, NOW)
                 assert context == replace(without_organization, organization=organization, acts_in=acts_in), (slug, token_org)
 
 
@@ -162,7 +162,7 @@ async def test_the_context_in_an_organization_tells_if_the_membership_is_confirm
     for org_id, member in ((org, eve), (other_tenant, user), (org, user)):
         await run_sql(pool, confirm, NOW, org_id, member.id)
         async with storage.reading() as read:
-            context = await read.sessions.load_session_context_in("acme", session.id, user.id, None, NOW)
+            context = await read.session_contexts.load_in("acme", session.id, user.id, None, NOW)
         states.append(context is not None and context.acts_in is not None and context.acts_in.confirmed)
     assert states == [False, False, True]
 
@@ -174,7 +174,7 @@ async def test_the_context_in_an_organization_needs_the_users_own_session(storag
     await add_member(pool, org, user.id, "owner")
     async with storage.reading() as read:
         for session_id, user_id in ((eves_session.id, user.id), (adas_session.id, eve.id), (uuid4(), user.id)):
-            assert await read.sessions.load_session_context_in("acme", session_id, user_id, org, NOW) is None
+            assert await read.session_contexts.load_in("acme", session_id, user_id, org, NOW) is None
 
 
 # Impersonations
@@ -186,8 +186,8 @@ async def test_the_session_context_has_the_impersonator(storage: Postgres, pool:
     await add_organization(pool, "acme")
     async with storage.reading() as read:
         for session_id, impersonator_id in ((session.id, support.id), (own_session.id, None)):
-            context = await read.sessions.load_session_context(session_id, user.id, None, NOW)
-            context_in_acme = await read.sessions.load_session_context_in("acme", session_id, user.id, None, NOW)
+            context = await read.session_contexts.load(session_id, user.id, None, NOW)
+            context_in_acme = await read.session_contexts.load_in("acme", session_id, user.id, None, NOW)
             assert context is not None
             assert context_in_acme is not None
             assert context.impersonator_id == context_in_acme.impersonator_id == impersonator_id
@@ -215,13 +215,13 @@ async def test_an_impersonation_ends_when_the_impersonator_is_demoted(storage: P
     await add_organization(pool, "acme")
     await run_sql(pool, change)
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.load_session_context(session.id, user.id, None, NOW) is not None) == is_live
-        assert (await tx.sessions.load_session_context_in("acme", session.id, user.id, None, NOW) is not None) == is_live
-        assert (await tx.sessions.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == is_live
+        assert (await tx.session_contexts.load(session.id, user.id, None, NOW) is not None) == is_live
+        assert (await tx.session_contexts.load_in("acme", session.id, user.id, None, NOW) is not None) == is_live
+        assert (await tx.refresh_tokens.rotate(digest("token"), digest("next"), NOW, NOW + DAY) is not None) == is_live
         # The user's own session is not affected.
-        assert await tx.sessions.load_session_context(own_session.id, user.id, None, NOW)
-        assert await tx.sessions.load_session_context_in("acme", own_session.id, user.id, None, NOW)
-        assert await tx.sessions.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
+        assert await tx.session_contexts.load(own_session.id, user.id, None, NOW)
+        assert await tx.session_contexts.load_in("acme", own_session.id, user.id, None, NOW)
+        assert await tx.refresh_tokens.rotate(digest("own"), digest("own next"), NOW, NOW + DAY)
 
 
 @pytest.mark.parametrize(
@@ -251,11 +251,11 @@ async def test_an_impersonation_ends_with_the_session_that_started_it(storage: P
     async with pool.connection() as connection:
         await connection.execute(change, {"session": session.id, "parallel": parallel.id, "now": NOW})
     async with storage.transaction(by=SYSTEM) as tx:
-        assert (await tx.sessions.load_session_context(impersonation.id, user.id, None, NOW) is not None) == is_live
-        assert (await tx.sessions.load_session_context_in("acme", impersonation.id, user.id, None, NOW) is not None) == is_live
-        assert (await tx.sessions.load_application_session_context(context.client_id, in_shop.id, user.id, NOW) is not None) == is_live
+        assert (await tx.session_contexts.load(impersonation.id, user.id, None, NOW) is not None) == is_live
+        assert (await tx.session_contexts.load_in("acme", impersonation.id, user.id, None, NOW) is not None) == is_live
+        assert (await tx.session_contexts.load_of_application(context.client_id, in_shop.id, user.id, NOW) is not None) == is_live
         for token in ("plain", "of shop"):
-            assert (await tx.sessions.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == is_live
+            assert (await tx.refresh_tokens.rotate(digest(token), digest(f"next {token}"), NOW, NOW + DAY) is not None) == is_live
 
 
 async def test_a_live_session_of_the_user_has_an_absolute_end(storage: Postgres, pool: Pool) -> None:

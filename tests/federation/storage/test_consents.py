@@ -172,7 +172,7 @@ GRANT: Final = OpenIdGrant((OPENID, EMAIL), RequestedClaims(("name",), ("picture
 
 async def load(storage: Postgres, client_id: UUID | None, session_id: UUID, user_id: UUID) -> object:
     async with storage.reading() as read:
-        return await read.sessions.load_userinfo(client_id, session_id, user_id, NOW)
+        return await read.session_contexts.load_userinfo(client_id, session_id, user_id, NOW)
 
 
 async def test_userinfo_reads_the_session_the_grant_and_the_facts(
@@ -181,7 +181,7 @@ async def test_userinfo_reads_the_session_the_grant_and_the_facts(
     await within(storage, lambda tx: enroll_user(tx, shop.id, user_id, NOW))
     session = await begin(storage, user_id, "token", service=shop, openid=GRANT)
     async with storage.reading() as read:
-        loaded = await read.sessions.load_userinfo(shop.client_id, session.id, user_id, NOW)
+        loaded = await read.session_contexts.load_userinfo(shop.client_id, session.id, user_id, NOW)
     assert loaded is not None
     context, grant, facts, authenticates = loaded
     assert authenticates is not shop.is_public
@@ -191,7 +191,7 @@ async def test_userinfo_reads_the_session_the_grant_and_the_facts(
     await add_member(pool, shop.org_id, user_id, "admin")
     await run_sql(pool, "update users set name = 'Ada', email_verified_at = null where id = %s", user_id)
     async with storage.reading() as read:
-        loaded = await read.sessions.load_userinfo(shop.client_id, session.id, user_id, NOW)
+        loaded = await read.session_contexts.load_userinfo(shop.client_id, session.id, user_id, NOW)
     assert loaded is not None
     assert (loaded[2].role, loaded[2].profile.name, loaded[2].email_verified) == (Role.ADMIN, "Ada", False), "as they are now"
 

@@ -255,7 +255,7 @@ async def test_the_refresh_tokens_of_a_deleted_session_are_deleted(storage: Post
     user = await add(storage, account())
     await begin(storage, user.id, "old", expires_at=NOW - DAY)
     kept_session = await begin(storage, user.id, "kept")
-    await within(storage, lambda tx: tx.sessions.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
+    await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("kept"), digest("next"), NOW, NOW + DAY))
     await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.SESSIONS, NOW, 100))
     # A rotated token stays as long as its session, so that its reuse is detected (security N-9).
     assert set(await run_sql(pool, "select session_id, generation from refresh_tokens")) == {(kept_session.id, 1), (kept_session.id, 2)}

@@ -217,11 +217,11 @@ async def test_a_session_has_its_grant_with_the_facts_of_now(
 
     async def stored(token: str) -> OpenIdGrant | None:
         async with storage.reading() as read:
-            return await read.sessions.grant_of_refresh_token(digest(token))
+            return await read.refresh_tokens.grant(digest(token))
 
     async def rotated(token: str, successor: str) -> OpenIdGrant | None:
         async with storage.autocommit() as statements:
-            session = await statements.sessions.rotate(digest(token), digest(successor), NOW, NOW + DAY)
+            session = await statements.refresh_tokens.rotate(digest(token), digest(successor), NOW, NOW + DAY)
         return None if session is None else session.openid
 
     assert await stored("one") == await rotated("one", "a") == grant_of(orders, READ.name, WRITE.name), "in the order of the resource"

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service
 from core.authentication import sessions
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
@@ -27,10 +26,11 @@ def with_openid(service: Service, slug: str) -> Service:
     """Return the service with settings of OpenID Connect. Its keys are in the settings, or at an address."""
     site = f"https://{service.slug}.{slug}.example"
     key = {"kty": "OKP", "crv": "Ed25519", "kid": f"{slug} key", "x": f"public part at {slug}"}
-    keys = ClientSettings(jwks=(key,)) if service.slug.endswith("shop") else ClientSettings(jwks_uri=f"{site}/keys")
+    has_keys = service.slug.endswith("shop")
     return replace(
         service,
-        client=keys,
+        jwks=(key,) if has_keys else None,
+        jwks_uri=None if has_keys else f"{site}/keys",
         post_logout_redirect_uris=(f"{site}/bye",),
         backchannel_logout_uri=f"{site}/backchannel",
         former_secret_hash=digest(f"former secret of {service.slug}"),
@@ -57,7 +57,7 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
         await tx.sessions.begin(ended, digest(new_secret()))
         await tx.sessions.end(ended.id, now)
     async with ports.storage.reading() as read:
-        loaded = await read.sessions.load_userinfo(context.client_id, live.id, user.id, now)
+        loaded = await read.session_contexts.load_userinfo(context.client_id, live.id, user.id, now)
     assert loaded is not None
     subject = TokenSubject(
         session_id=live.id,

@@ -202,7 +202,7 @@ class SessionMachine(RuleBasedStateMachine):
     async def _end_in_organization(self) -> int:
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
             await tx.accounts.lock(self.account.id)
-            return await tx.sessions.end_in_organization(self.org, [self.account.id], self.now)
+            return await tx.organization_sessions.end(self.org, [self.account.id], self.now)
 
     @rule(target=access_tokens)
     def login_for_access(self) -> object:

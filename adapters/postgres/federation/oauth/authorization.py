@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import SELECT, to_account
+from adapters.postgres.accounts.accounts import ACCOUNT, SELECT
 from adapters.postgres.applications.end_users import enroll_sql, enrollment_parameters
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
@@ -78,7 +78,7 @@ class AuthorizationCodes(Repository):
 
     def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
         return self._one_deferred(
-            to_account,
+            ACCOUNT.read,
             f"""
             {SELECT}
             where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})

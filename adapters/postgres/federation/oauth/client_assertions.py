@@ -9,7 +9,7 @@ from core.kernel.rate_limits import Bucket
 
 
 class UsedAssertions(Repository):
-    """Implements `ports.storage.federation.UsedAssertions`."""
+    """Implements `ports.storage.federation.oauth.UsedAssertions`."""
 
     async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
         charged = f", charged as ({charge_sql(len(buckets), 'from used')}) select wait from charged" if buckets else "select 0 from used"

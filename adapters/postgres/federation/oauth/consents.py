@@ -45,7 +45,7 @@ def to_consent(row: Row) -> Consent:
 
 
 class Consents(Repository):
-    """Implements `ports.storage.federation.Consents`."""
+    """Implements `ports.storage.federation.oauth.Consents`."""
 
     async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
         agreement = await self._one(

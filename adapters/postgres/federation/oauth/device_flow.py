@@ -4,9 +4,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
-from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
@@ -41,14 +40,13 @@ POLL: Final = f"""
     select request.status, request.expires_at, request.is_locked, request.is_matching, request.is_early, request.session_id, s.provider,
            request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope,
            {resource_facts("request", "s.user_id")},
-           coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT}, {ACCOUNT}
+           coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT.columns}, {ACCOUNT.columns}
     from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
     left join (sessions s join users u on u.id = s.user_id) on s.id = request.session_id"""
 BEFORE_CONTEXT: Final = 9 + GRANT_WIDTH
 
 
 def to_poll(row: Row) -> DevicePoll:
-    account = row[BEFORE_CONTEXT + CONTEXT_WIDTH :]
     return DevicePoll(
         status=DeviceRequestStatus(row[0]),
         expires_at=row[1],
@@ -60,8 +58,8 @@ def to_poll(row: Row) -> DevicePoll:
         openid=to_grant(row[7:]),
         authenticated_at=row[7 + GRANT_WIDTH],
         second_factor=row[8 + GRANT_WIDTH],
-        service=to_context(row[BEFORE_CONTEXT : BEFORE_CONTEXT + CONTEXT_WIDTH]),
-        account=None if account[0] is None else to_account(account),
+        service=CONTEXT.read(row[BEFORE_CONTEXT:]),
+        account=ACCOUNT.read_if_any(row[BEFORE_CONTEXT + CONTEXT.width :]),
     )
 
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
@@ -21,17 +22,10 @@ from core.federation.saml.model.configuration import (
 )
 from ports.crypto import SecretContext, Vault
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-CONFIGURATION: Final = (
-    "c.enabled, c.entity_id, c.acs_url, c.slo_url, c.name_id_format, c.attribute_mapping, c.sign_assertions, c.sign_response, "
-    "c.slo_certificate"
-)
-CONFIGURATION_WIDTH: Final = 9
+CONFIGURATION: Final = Record(SamlConfiguration, "c", name_id_format=NameIdFormat)
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
-SETUP: Final = f"{CONTEXT}, {CONFIGURATION}, {CERTIFICATE}"
-SETUP_WIDTH: Final = CONTEXT_WIDTH + CONFIGURATION_WIDTH + 6
+SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE}"
+SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + 6
 SETUP_TABLES: Final = """
     services v join organizations vo on vo.id = v.org_id
     left join saml_configurations c on c.service_id = v.id
@@ -54,21 +48,6 @@ class StoredKey:
         return self.vault.open(self.sealed, self.context)
 
 
-def to_configuration(row: Row) -> SamlConfiguration:
-    mapping: Mapping[str, str] | None = row[5]
-    return SamlConfiguration(
-        enabled=row[0],
-        entity_id=row[1],
-        acs_url=row[2],
-        slo_url=row[3],
-        name_id_format=NameIdFormat(row[4]),
-        attribute_mapping=mapping,
-        sign_assertions=row[6],
-        sign_response=row[7],
-        slo_certificate=row[8],
-    )
-
-
 def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
     return SamlCertificate(
         id=row[0],
@@ -82,10 +61,10 @@ def to_certificate(vault: Vault, row: Row) -> SamlCertificate:
 
 def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
-    configuration, certificate = row[CONTEXT_WIDTH : CONTEXT_WIDTH + CONFIGURATION_WIDTH], row[CONTEXT_WIDTH + CONFIGURATION_WIDTH :]
+    configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        to_context(row),
-        None if configuration[0] is None else to_configuration(configuration),
+        CONTEXT.read(row),
+        CONFIGURATION.read_if_any(configuration),
         None if certificate[0] is None else to_certificate(vault, certificate),
     )
 
@@ -95,8 +74,8 @@ class Saml(SealingRepository):
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:
         return await self._one(
-            to_configuration,
-            f"select {CONFIGURATION} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
+            CONFIGURATION.read,
+            f"select {CONFIGURATION.columns} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
             org_id=org_id,
             service_id=service_id,
         )

@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
-from adapters.postgres.accounts.accounts import to_account
+from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
+from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.statements import DeferredRow, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.model.accounts import Account
@@ -18,10 +18,12 @@ from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import SamlSignOn
 from core.kernel.callers import ServiceContext
 
-LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
-SIGN_ON: Final = (
-    "a.state_hash, a.browser_hash, a.org_id, a.service_id, a.request_id, a.relay_state, a.force_authn, a.is_passive, a.created_at, "
-    "a.expires_at, a.user_id, a.session_id, a.ticket_hash, a.status, a.subject, a.subject_format, a.context_class, a.vouched_for"
+LOCK_ACCOUNT: Final = f"select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update"
+SIGN_ON: Final = Record(
+    SamlSignOn,
+    "a",
+    status=SamlStatus,
+    subject=Columns("a.subject, a.subject_format", 2, lambda row: None if row[0] is None else NameId(row[0], NameIdFormat(row[1]))),
 )
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
 FINISH: Final = """
@@ -30,28 +32,6 @@ FINISH: Final = """
       and answered_at is null and expires_at > %(now)s
     returning 1"""
 MAX_FORMER_NAMES: Final = 20  # of one SAML session
-
-
-def to_sign_on(row: Row) -> SamlSignOn:
-    return SamlSignOn(
-        state_hash=row[0],
-        browser_hash=row[1],
-        org_id=row[2],
-        service_id=row[3],
-        request_id=row[4],
-        relay_state=row[5],
-        force_authn=row[6],
-        is_passive=row[7],
-        created_at=row[8],
-        expires_at=row[9],
-        user_id=row[10],
-        session_id=row[11],
-        ticket_hash=row[12],
-        status=None if row[13] is None else SamlStatus(row[13]),
-        subject=None if row[14] is None else NameId(row[14], NameIdFormat(row[15])),
-        context_class=row[16],
-        vouched_for=row[17],
-    )
 
 
 class SamlSignOns(SealingRepository):
@@ -91,9 +71,9 @@ class SamlSignOns(SealingRepository):
         self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
     ) -> tuple[SamlSetup, SamlSignOn | None] | None:
         return await self._one(
-            lambda row: (to_setup(self._vault, row), None if row[SETUP_WIDTH] is None else to_sign_on(row[SETUP_WIDTH:])),
+            lambda row: (to_setup(self._vault, row), SIGN_ON.read_if_any(row[SETUP_WIDTH:])),
             f"""
-            select {SETUP}, {SIGN_ON} from {SETUP_TABLES}
+            select {SETUP}, {SIGN_ON.columns} from {SETUP_TABLES}
             left join saml_sign_ons a on a.state_hash = %(state_hash)s and a.browser_hash = %(browser_hash)s
                 and a.org_id = v.org_id and a.service_id = v.id and a.answered_at is null and a.expires_at > %(now)s
             where vo.slug = %(org_slug)s and v.slug = %(service_slug)s""",
@@ -175,7 +155,7 @@ class SamlSignOns(SealingRepository):
             user_id=user_id,
             now=now,
         )
-        return self._one_deferred(to_account, LOCK_ACCOUNT, user_id=user_id)
+        return self._one_deferred(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
     def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         # Lock order: later locks are on rows of the session, on the user's name at the service, and on

@@ -241,7 +241,7 @@ def check_request(authorization: Authorization) -> None:
     if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
         raise AuthorizationRequestTooLong
     if authorization.redirect_uri is not None:
-        is_required = service is not None and service.client.enterprise
+        is_required = service is not None and service.enterprise
         check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
 
 

@@ -1,7 +1,7 @@
 """Services of an organization, managed by members."""
 
 from functools import wraps
-from typing import Annotated, Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import Field
@@ -10,15 +10,14 @@ from quart_schema import document_response
 
 from core.applications import services
 from core.applications.model.plans import Plan
-from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
+from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSummary, ServiceType
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.api.applications.client_settings import (
-    ClientSettingsRequest,
-    ClientSettingsResponse,
-    ClientSettingsUpdateRequest,
-    client_settings,
-    client_settings_fields,
+from entrypoints.http.api.applications.service_settings import (
+    JwkSetResponse,
+    ServiceSettingsRequest,
+    Type,
+    stored,
 )
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import (
@@ -27,9 +26,7 @@ from entrypoints.http.edge.bodies import (
     RequestModel,
     ResponseModel,
     Text,
-    Texts,
     Timestamp,
-    optional,
     validate_request,
 )
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
@@ -52,7 +49,7 @@ def existing_service(view: View) -> View:
     return check_service
 
 
-class ServiceResponse(ClientSettingsResponse):
+class ServiceResponse(ResponseModel):
     """A service, which is an application of the organization."""
 
     id: UUID = Field(description="The id of the service.")
@@ -69,35 +66,26 @@ class ServiceResponse(ClientSettingsResponse):
         description="The page where users enter the code of a device; null for the platform's own page."
     )
     created_at: Timestamp = Field(description="The time at which the service was created, in UTC.")
-    pkce_without_secret: bool = Field(
-        default=False,
-        exclude_if=lambda allowed: not allowed,
-        description="Whether the client may use PKCE instead of its client secret. Left out if false.",
-    )
-    email_sign_in: bool | None = Field(
+    pkce_without_secret: bool = stored("pkce_without_secret", default=False)
+    email_sign_in: bool | None = stored("email_sign_in")
+    is_trusted: bool = stored("is_trusted", default=False)
+    id_token_claims: bool = stored("id_token_claims", default=True)
+    post_logout_redirect_uris: list[str] = stored("post_logout_redirect_uris", default=[])
+    backchannel_logout_uri: str | None = stored("backchannel_logout_uri")
+    jwks: JwkSetResponse | None = stored("jwks")
+    jwks_uri: str | None = stored("jwks_uri")
+    accepts_token_endpoint_audience: bool = stored("accepts_token_endpoint_audience", default=False)
+    access_token_seconds: int | None = stored("access_token_seconds")
+    refresh_token_seconds: int | None = stored("refresh_token_seconds")
+    enterprise: bool = stored("enterprise", default=False)
+    required_acr: Literal["mfa"] | None = stored("required_acr")
+    require_pushed_authorization_requests: bool = stored("require_pushed_authorization_requests", default=False)
+    dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
+    always_ask_consent: bool = stored("always_ask_consent", default=False)
+    former_secret_expires_at: Timestamp | None = Field(
         default=None,
-        exclude_if=lambda choice: choice is None,
-        description="Whether users can sign in by email. Left out if the platform's setting applies.",
-    )
-    is_trusted: bool = Field(
-        default=False,
-        exclude_if=lambda trusted: not trusted,
-        description="Whether confirmed members of the organization are not asked for their consent. Left out if false.",
-    )
-    id_token_claims: bool = Field(
-        default=True,
-        exclude_if=lambda included: included,
-        description="Whether the claims of granted scopes are also in the ID token. Left out if true.",
-    )
-    post_logout_redirect_uris: list[str] = Field(
-        default=[],
-        exclude_if=lambda uris: not uris,
-        description="The URIs to which the application can return users after a sign-out. Left out if there are none.",
-    )
-    backchannel_logout_uri: str | None = Field(
-        default=None,
-        exclude_if=lambda uri: uri is None,
-        description="The URL that receives a logout token when a session of the application ends. Left out if there is none.",
+        exclude_if=lambda time: time is None,
+        description="When the client secret from before the last rotation expires, in UTC. Left out if there is none.",
     )
 
 
@@ -130,8 +118,8 @@ class ServiceQuotaResponse(ResponseModel):
 
 
 def _fields(service: Service) -> dict[str, Any]:
-    client = client_settings_fields(service)
-    return client | {name: getattr(service, name) for name in ServiceResponse.model_fields if name not in client}
+    keys = None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
+    return {name: getattr(service, name) for name in ServiceResponse.model_fields} | {"jwks": keys}
 
 
 def to_service_response(service: Service) -> ServiceResponse:
@@ -151,25 +139,8 @@ def _to_quota_response(quota: ServiceQuota) -> ServiceQuotaResponse:
     return ServiceQuotaResponse(current_services=quota.current_services, max_services=quota.max_services, tier=quota.tier)
 
 
-# Not strict, because JSON can express an enumeration only by its values.
-Type = Annotated[ServiceType, Field(strict=False)]
-
-
-IS_TRUSTED = (
-    "Whether confirmed members of the organization are not asked for their consent. It counts for https redirect URIs only. Other users "
-    "are asked the first time."
-)
-ADDS_USER_CLAIMS = "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else."
-POST_LOGOUT_REDIRECT_URIS = "The URIs to which the application can return users after a sign-out (RP-Initiated Logout)."
-BACKCHANNEL_LOGOUT_URI = (
-    "The URL that receives a logout token when a session of the application ends (Back-Channel Logout); null for none. It must start with "
-    "https://, or in `web` and `api` applications with http://."
-)
-EMAIL_SIGN_IN = "Whether users can sign in with a link or a code in an email; null for the platform's setting."
-
-
-class ServiceRequest(ClientSettingsRequest):
-    """A new service."""
+class ServiceRequest(ServiceSettingsRequest):
+    """A new service. Settings that are left out are false, empty or null, but `id_token_claims` is true."""
 
     slug: Text = Field(
         description="The name of the service in URLs: 1 to 63 lower-case letters and digits with single hyphens between them. "
@@ -178,32 +149,6 @@ class ServiceRequest(ClientSettingsRequest):
     )
     name: Name = Field(description="The name of the service.", examples=["Shop"])
     service_type: Type = Field(description="The type of the application. `spa`, `mobile` and `desktop` services have no client secret.")
-    codehost_scopes: Texts | None = Field(
-        default=None, description="The scopes to request at `codehost`; null for the platform's defaults, an empty array for none."
-    )
-    websuite_scopes: Texts | None = Field(
-        default=None, description="The scopes to request at `websuite`; null for the platform's defaults, an empty array for none."
-    )
-    officesuite_scopes: Texts | None = Field(
-        default=None, description="The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none."
-    )
-    redirect_uris: Texts | None = Field(
-        default=None,
-        description="The allowed redirect URIs. They start with https:// or http://localhost, or with a private scheme in mobile and "
-        "desktop applications.",
-        examples=[["https://shop.example.com/callback"]],
-    )
-    device_activation_uri: Text | None = Field(
-        default=None, description="The page where users enter the code of a device; null for the platform's own page."
-    )
-    pkce_without_secret: bool = Field(
-        default=False, description="Whether a `web` or `api` client may use PKCE instead of its client secret."
-    )
-    email_sign_in: bool | None = Field(default=None, description=EMAIL_SIGN_IN)
-    is_trusted: bool = Field(default=False, description=IS_TRUSTED)
-    id_token_claims: bool = Field(default=True, description=ADDS_USER_CLAIMS)
-    post_logout_redirect_uris: Texts | None = Field(default=None, description=POST_LOGOUT_REDIRECT_URIS)
-    backchannel_logout_uri: Text | None = Field(default=None, description=BACKCHANNEL_LOGOUT_URI)
 
 
 class CreatedServiceResponse(ResponseModel):
@@ -227,21 +172,7 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     The service gets a free plan. The client secret of a `web` or `api` service is returned only
     once: store it safely. The number of services is limited by the organization's tier.
     """
-    settings = ServiceSettings(
-        codehost_scopes=data.codehost_scopes,
-        websuite_scopes=data.websuite_scopes,
-        officesuite_scopes=data.officesuite_scopes,
-        redirect_uris=data.redirect_uris,
-        device_activation_uri=data.device_activation_uri,
-        pkce_without_secret=data.pkce_without_secret,
-        email_sign_in=data.email_sign_in,
-        is_trusted=data.is_trusted,
-        id_token_claims=data.id_token_claims,
-        post_logout_redirect_uris=data.post_logout_redirect_uris,
-        backchannel_logout_uri=data.backchannel_logout_uri,
-        **client_settings(data),
-    )
-    created = await services.create(ports(), acting(), data.slug, data.name, data.service_type, settings)
+    created = await services.create(ports(), acting(), data.slug, data.name, data.service_type, data.to_settings())
     return CreatedServiceResponse(
         service=to_service_response(created.service),
         default_plan=to_plan_response(created.default_plan),
@@ -300,26 +231,10 @@ async def get(org_slug: str, service_slug: str) -> ServiceResponse:
     return to_service_response(await services.find(ports(), acting(), service_slug))
 
 
-class ServiceUpdateRequest(ClientSettingsUpdateRequest):
+class ServiceUpdateRequest(ServiceSettingsRequest):
     """The fields of a service to change, at least one. Arrays replace the previous values."""
 
     model_config = AT_LEAST_ONE_FIELD
-
-    name: Name = optional(description="The name of the service.")
-    service_type: Type = optional(description="The type of the application.")
-    codehost_scopes: Texts | None = optional(description="The scopes to request at `codehost`; null for the platform's defaults.")
-    websuite_scopes: Texts | None = optional(description="The scopes to request at `websuite`; null for the platform's defaults.")
-    officesuite_scopes: Texts | None = optional(description="The scopes to request at `officesuite`; null for the platform's defaults.")
-    redirect_uris: Texts | None = optional(description="The allowed redirect URIs; null removes all.")
-    device_activation_uri: Text | None = optional(
-        description="The page where users enter the code of a device; null for the platform's own page."
-    )
-    pkce_without_secret: bool = optional(description="Whether a `web` or `api` client may use PKCE instead of its client secret.")
-    email_sign_in: bool | None = optional(description=EMAIL_SIGN_IN)
-    is_trusted: bool = optional(description=IS_TRUSTED)
-    id_token_claims: bool = optional(description=ADDS_USER_CLAIMS)
-    post_logout_redirect_uris: Texts | None = optional(description=f"{POST_LOGOUT_REDIRECT_URIS} Null removes all.")
-    backchannel_logout_uri: Text | None = optional(description=BACKCHANNEL_LOGOUT_URI)
 
 
 class UpdatedServiceResponse(ServiceResponse):
@@ -344,8 +259,7 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
     `web` or `api` gets a client secret, which is returned only once. In the other direction the
     secret and the keys are deleted.
     """
-    changes = dict(data) | client_settings(data)
-    service, client_secret = await services.update(ports(), acting(), service_slug, ServiceSettings(**changes))
+    service, client_secret = await services.update(ports(), acting(), service_slug, data.to_settings())
     return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
 
 

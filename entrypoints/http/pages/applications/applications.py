@@ -70,7 +70,7 @@ def values_to_copy(service: Service) -> list[tuple[str, str, str]]:
     base = app_context().base_url
     if service.service_type.is_public:
         authentication = ("none", "This application has no secret. It uses PKCE with S256.")
-    elif service.client.has_keys:
+    elif service.has_keys:
         authentication = ("private_key_jwt", "The client secret works, too: client_secret_basic or client_secret_post.")
     else:
         authentication = ("client_secret_basic", "Or client_secret_post. Add PKCE with S256 if your library supports it.")
@@ -128,22 +128,36 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
     )
 
 
+def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
+    """Return the fields of each group of settings."""
+    policy, longest = ports().policy, form.longest_lifetimes()
+    labels = {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
+    email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
+    options = {"service_type": list(LABELS[ServiceType].items()), "email_sign_in": [email, ("yes", "On"), ("no", "Off")]}
+
+    def to_field(name: str) -> dict[str, Any]:
+        setting = form.ON_PAGE[name]
+        return {
+            "name": name,
+            "label": labels.get(name, setting.label),
+            "hint": setting.hint and setting.hint.format(shortest=MIN_TOKEN_SECONDS, longest=longest.get(name)),
+            "is_switch": name in form.SWITCHES,
+            "options": options.get(name),
+            "lines": setting.lines,
+            "inputmode": setting.inputmode,
+        }
+
+    return {group: [to_field(name) for name in form.group_fields(group, service)] for group in form.GROUPS}
+
+
 def _page_values(service: Service) -> dict[str, Any]:
     """Return the values of an application's page. Members who cannot change settings get no forms."""
-    may_manage = may("services.manage")
+    groups = _settings(service) if may("services.manage") else {}
     return {
         **application_values(service),
         "values": values_to_copy(service),
-        "groups": {group: form.group_fields(group, service) for group in form.GROUPS} if may_manage else {},
-        "longest": form.longest_lifetimes(),
-        "shortest": MIN_TOKEN_SECONDS,
-        "types": list(LABELS[ServiceType].items()),
-        "email_choices": [
-            ("", f"As on this platform ({'on' if ports().policy.email_sign_in else 'off'})"),
-            ("yes", "On"),
-            ("no", "Off"),
-        ],
-        "scope_labels": {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in ports().policy.provider_names.items()},
+        "groups": groups,
+        "labels": {field["name"]: field["label"] for fields in groups.values() for field in fields},
         "former_secret_until": _former_secret_until(service),
     }
 

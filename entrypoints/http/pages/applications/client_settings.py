@@ -6,49 +6,31 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from core.applications.model import client_settings as client_rules
 from core.applications.model import services as service_rules
-from core.applications.model.services import CLIENT_SETTINGS, Service, ServiceSettings
+from core.applications.model.services import Service, ServiceSettings
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
-from entrypoints.http.api.applications.client_settings import client_settings
+from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.console import FieldInvalid
 
+FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields
+ON_PAGE: Final[Mapping[str, OnPage]] = {
+    name: next(part for part in field.metadata if isinstance(part, OnPage)) for name, field in FIELDS.items()
+}
 # Each group is a form of its own, so that saving one does not undo what another admin saved in another.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "general": ("name", "service_type"),
-    "sign-in": ("redirect_uris", "post_logout_redirect_uris", "backchannel_logout_uri", "device_activation_uri", "email_sign_in"),
-    "consent": ("is_trusted", "always_ask_consent", "id_token_claims"),
-    "security": (
-        "enterprise",
-        "required_acr",
-        "require_pushed_authorization_requests",
-        "dpop_bound_access_tokens",
-        "pkce_without_secret",
-    ),
-    "keys": ("jwks", "jwks_uri", "accepts_token_endpoint_audience"),
-    "lifetimes": ("access_token_seconds", "refresh_token_seconds"),
-    "scopes": service_rules.SCOPES,
+    setting.group: tuple(name for name, other in ON_PAGE.items() if other.group == setting.group) for setting in ON_PAGE.values()
 }
 NO_SCOPES: Final = "none"  # in a field of scopes, which is empty for the defaults of the platform
 CHOICES: Final = {True: "yes", False: "no", None: ""}  # of email_sign_in
 LINES: Final = frozenset({"redirect_uris", "post_logout_redirect_uris"})
-SWITCHES: Final = frozenset(
-    {
-        "is_trusted",
-        "always_ask_consent",
-        "id_token_claims",
-        "enterprise",
-        "require_pushed_authorization_requests",
-        "dpop_bound_access_tokens",
-        "pkce_without_secret",
-        "accepts_token_endpoint_audience",
-    }
-)
+SWITCHES: Final = frozenset({"required_acr", *(name for name, field in FIELDS.items() if field.annotation is bool)})
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
 CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 
@@ -75,18 +57,12 @@ def group_fields(group: str, service: Service) -> tuple[str, ...]:
 
 def stored_values(service: Service) -> dict[str, Any]:
     """Return the values of all fields: text, or a boolean for a checkbox."""
-    return {
-        field: _to_text(field, getattr(service.client if field in CLIENT_SETTINGS else service, field))
-        for group in GROUPS
-        for field in GROUPS[group]
-    }
+    return {field: _to_text(field, getattr(service, field)) for group in GROUPS for field in GROUPS[group]}
 
 
 def _to_text(field: str, value: Any) -> str | bool:
     if field in SWITCHES:
         return bool(value)
-    if field == "required_acr":
-        return value is not None
     if field == "email_sign_in":
         return CHOICES[value]
     if field in service_rules.SCOPES:
@@ -100,7 +76,7 @@ def _to_text(field: str, value: Any) -> str | bool:
 
 def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of these fields in a sent form. A missing checkbox is not checked."""
-    return {field: field in form if field in SWITCHES or field == "required_acr" else form.get(field, "") for field in fields}
+    return {field: field in form if field in SWITCHES else form.get(field, "") for field in fields}
 
 
 def parse_settings(typed: Mapping[str, Any]) -> ServiceSettings:
@@ -116,8 +92,7 @@ def parse_settings(typed: Mapping[str, Any]) -> ServiceSettings:
         field = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
         reason = "This is too long, or has characters that cannot be used here." if typed[field] else "Enter a value."
         raise FieldInvalid(reason, field) from None
-    values = dict(data) | client_settings(data)
-    return ServiceSettings(**{field: values[field] for field in typed})
+    return data.to_settings()
 
 
 def _parse_text(_field: str, value: Any) -> Any:

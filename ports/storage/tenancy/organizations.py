@@ -1,27 +1,17 @@
-"""The storage port of tenancy: organizations, members, invitations and their settings.
+"""Storage of organizations, their tiers, members and invitations."""
 
-The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
-"""
-
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
-from core.kernel.providers import Provider
 from core.kernel.roles import Role
-from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.model.branding import BrandingSettings, Design
-from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
+from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from core.tenancy.model.mail_server import MailServer, SmtpSettings
 from core.tenancy.model.members import MemberAccount, MemberOrder, MembersPage
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
-
-# Organizations
 
 
 class OrganizationsRead(Protocol):
@@ -106,9 +96,6 @@ class Organizations(OrganizationsRead, Protocol):
         ...
 
 
-# Tiers
-
-
 class TiersRead(Protocol):
     """Read access to tiers."""
 
@@ -126,9 +113,6 @@ class Tiers(TiersRead, Protocol):
     async def put(self, tier: Tier) -> None:
         """Add the tier. If there is a tier with this name, update it and keep its id."""
         ...
-
-
-# Members
 
 
 class MembersRead(Protocol):
@@ -193,9 +177,6 @@ class Members(MembersRead, Confirmations, Protocol):
         it deactivated them: then it can only reactivate them.
         """
         ...
-
-
-# Invitations
 
 
 class InvitationsRead(Protocol):
@@ -275,200 +256,3 @@ class Invitations(InvitationsRead, Protocol):
         Rows that another transaction has locked are skipped.
         """
         ...
-
-
-# Domains
-
-
-class DomainsRead(Protocol):
-    """Read access to the domains of organizations."""
-
-    async def by_org(self, org_id: UUID) -> DomainClaim | None: ...
-
-    async def verified_owner(self, email: Email) -> UUID | None:
-        """Return the organization that verified the domain of this address, or its closest verified parent domain."""
-        ...
-
-    async def verified_owner_of_host(self, host: str) -> UUID | None:
-        """Return the organization that verified this host as its domain, or the closest verified parent domain."""
-        ...
-
-    async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
-        """Return a page of the accounts at this domain of the organization that others created, newest first, with the total number."""
-        ...
-
-    async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
-        """Return a page of the pending invitations of others to this domain of the organization, newest first, with the total number."""
-        ...
-
-
-class Domains(DomainsRead, Protocol):
-    """Write access to the domains of organizations.
-
-    Lock order: the organization before any of these.
-    """
-
-    def verified_owner_deferred(self, email: Email) -> Deferred[UUID]:
-        """Return `verified_owner` after the next statement."""
-        ...
-
-    async def put(self, claim: DomainClaim) -> None:
-        """Add the claim, or replace the organization's earlier one."""
-        ...
-
-    async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
-        """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
-        ...
-
-    async def remove(self, org_id: UUID) -> None: ...
-
-
-# Home realm routes
-
-
-class HomeRealmRead(Protocol):
-    """Read access to home realm routes."""
-
-    async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
-        """Return the organization's routes, ordered by domain.
-
-        A route is verified if `match` would use it.
-        """
-        ...
-
-    async def match(self, domain: Domain) -> HomeRealmMatch | None:
-        """Return the route for this domain, or None.
-
-        Only one organization decides: the one that has verified the domain, or else its closest
-        verified parent domain. It must be active, and have a route for exactly this domain.
-        """
-        ...
-
-
-class HomeRealm(HomeRealmRead, Protocol):
-    """Write access to home realm routes. Lock order: the organization first."""
-
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
-        """Replace all routes of the organization."""
-        ...
-
-
-# Branding
-
-
-class BrandingRead(Protocol):
-    """Read access to branding settings, and to designs, which only active organizations have."""
-
-    async def settings(self, org_id: UUID) -> BrandingSettings | None: ...
-
-    async def design(self, org_id: UUID) -> Design | None:
-        """Return the organization's design if it is active."""
-        ...
-
-    async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
-        """Return the design of the organization that sent an email with this token.
-
-        The token may be used or expired.
-        """
-        ...
-
-
-class Branding(BrandingRead, Protocol):
-    """Write access to branding settings. Lock order: the organization before `put`."""
-
-    def design_deferred(self, org_id: UUID) -> Deferred[Design]:
-        """Return the organization's design, if it is active, with the next statement."""
-        ...
-
-    async def active_org_id(self, slug: str) -> UUID | None:
-        """Return the id of the active organization with this slug, or None.
-
-        Emails may use the design of active organizations only.
-        """
-        ...
-
-    async def keep_active_org(self, slug: str) -> UUID | None:
-        """Do the same as `active_org_id`, and keep the organization from being deleted until the transaction ends."""
-        ...
-
-    async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None: ...
-
-
-# Mail servers
-
-
-class SmtpRead(Protocol):
-    """Read access to the mail servers of organizations."""
-
-    async def settings(self, org_id: UUID) -> SmtpSettings | None: ...
-
-    async def server(self, org_id: UUID) -> MailServer | None:
-        """Return the mail server with its password. Raises: SealBroken."""
-        ...
-
-
-class Smtp(SmtpRead, Protocol):
-    """Write access to the mail servers of organizations. Passwords are stored encrypted.
-
-    Lock order: the organization before any of these.
-    """
-
-    async def put(self, server: MailServer, now: datetime) -> None:
-        """Add the mail server, or replace the organization's earlier one."""
-        ...
-
-    async def remove(self, org_id: UUID) -> SmtpSettings | None:
-        """Remove the mail server, and return its settings, or None if there was none."""
-        ...
-
-
-# The repositories of this area, by the kind of access
-
-
-class TenancyReading(Protocol):
-    """Read access to the repositories of tenancy."""
-
-    @property
-    def branding(self) -> BrandingRead: ...
-    @property
-    def domains(self) -> DomainsRead: ...
-    @property
-    def home_realm(self) -> HomeRealmRead: ...
-    @property
-    def invitations(self) -> InvitationsRead: ...
-    @property
-    def members(self) -> MembersRead: ...
-    @property
-    def organizations(self) -> OrganizationsRead: ...
-    @property
-    def smtp(self) -> SmtpRead: ...
-    @property
-    def tiers(self) -> TiersRead: ...
-
-
-class TenancyTransaction(Protocol):
-    """The repositories of tenancy in a transaction."""
-
-    @property
-    def branding(self) -> Branding: ...
-    @property
-    def domains(self) -> Domains: ...
-    @property
-    def home_realm(self) -> HomeRealm: ...
-    @property
-    def invitations(self) -> Invitations: ...
-    @property
-    def members(self) -> Members: ...
-    @property
-    def organizations(self) -> Organizations: ...
-    @property
-    def smtp(self) -> Smtp: ...
-    @property
-    def tiers(self) -> Tiers: ...
-
-
-class TenancyAutocommit(Protocol):
-    """The statements of tenancy that commit by themselves."""
-
-    @property
-    def members(self) -> Confirmations: ...

@@ -1,30 +1,18 @@
-"""Storage of accounts: accounts, second factors, devices, the email queue, attempt limits, one-time tokens, platform metrics.
+"""Storage of accounts, changes of their email address, one-time tokens, and platform owners."""
 
-The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
-"""
-
-from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
-from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
-from core.accounts.model.mfa import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
-from core.accounts.model.security_notices import SecurityNotice
-from core.authentication.model.login import LoginAttempt
-from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl
-
-# Accounts
 
 
 class AccountsRead(Protocol):
@@ -199,222 +187,6 @@ class Accounts(AccountsRead, Protocol):
         ...
 
 
-# Second factors
-
-
-class MfaRead(Protocol):
-    """Read access to second factors."""
-
-    async def status(self, user_id: UUID) -> MfaStatus | None:
-        """Return the status, or None if the account does not exist."""
-        ...
-
-    async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        """Return the enrollment, which may be pending or expired.
-
-        Raises: SealBroken.
-        """
-        ...
-
-    async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
-        """Return whether the account has an unused backup code with this hash."""
-        ...
-
-
-class MfaLog(Protocol):
-    """The log of second factors, which is apart from the audit logs of organizations."""
-
-    async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        """Write the events of one action, in this order. They count as failed if one of them is a failure."""
-        ...
-
-
-class Mfa(MfaRead, MfaLog, Protocol):
-    """Write access to second factors. Callers lock the account first, except before the `redeem` methods. Secrets are stored sealed."""
-
-    async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
-        """Store a secret that the user has to confirm. It replaces an earlier one."""
-        ...
-
-    async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
-        """Use up the code of a time step of the secret set up at `setup_at`.
-
-        Return False, and change nothing, if a code of this or a later step was used, or the secret was replaced.
-        """
-        ...
-
-    async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        """Use up the backup code with this hash. Return whether it was unused."""
-        ...
-
-    async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
-        """Keep the enabled second factor aside for an undo, before `remove`."""
-        ...
-
-    async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
-        """Restore the second factor that was enabled before `since` and kept aside since then. Return when it was enabled, or None."""
-        ...
-
-    async def remove_codes(self, user_id: UUID) -> None:
-        """Delete all backup codes."""
-        ...
-
-    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
-        """Replace all backup codes."""
-        ...
-
-    def redeem_step_deferred(
-        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
-    ) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, consume its pending sign-in, and use up the code as `use_step` does.
-
-        If the code is used up, this is logged, and the failed attempts are cleared.
-
-        The result is None if the sign-in is no longer pending. Exactly one caller gets a result
-        with `code_taken`. The other callers must roll back.
-        """
-        ...
-
-    def redeem_backup_code_deferred(
-        self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
-    ) -> Deferred[RedeemedCode]:
-        """Like `redeem_step_deferred`, but use up the backup code with this hash."""
-        ...
-
-    async def remove(self, user_id: UUID) -> None:
-        """Delete the secret and the backup codes. The log stays."""
-        ...
-
-
-# Devices
-
-
-class DevicesRead(Protocol):
-    """Read access to devices.
-
-    `org_id` is the organization of the service of the request, or None. Its trust period applies
-    like those of the organizations in which the user has a confirmed membership.
-    """
-
-    async def of_user(
-        self, user_id: UUID, session_id: UUID | None, org_id: UUID | None, now: datetime, after: Device | None, limit: int
-    ) -> list[ListedDevice]:
-        """Return devices that are not revoked, the most recently used first, beginning after `after`.
-
-        `session_id` is the caller's session, or None if the caller is a service account.
-        """
-        ...
-
-    async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
-        """Return the device of any user, revoked or not. `session_id` is the caller's session."""
-        ...
-
-
-class Devices(DevicesRead, Protocol):
-    """Write access to devices. Callers lock the account first."""
-
-    async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
-        """Find the user's device with this fingerprint, and summarize the user's earlier logins.
-
-        A device matches by its trust token, else by the client's device id. If the client has no
-        device id, the most recently used device without an id that has the same browser, system and
-        type matches. Revoked devices never match.
-        """
-        ...
-
-    async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
-        """Return the device with this hash of its client id, unless it is revoked."""
-        ...
-
-    async def save(self, device: Device) -> None:
-        """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
-        ...
-
-    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
-        """Rename a device."""
-        ...
-
-    async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """Revoke a device and its trust. The caller ends its sessions."""
-        ...
-
-    async def distrust(self, user_id: UUID, now: datetime) -> None:
-        """End the trust of all devices of the user."""
-        ...
-
-
-# The email queue
-
-
-class EmailLeases(Protocol):
-    """The leases of queued emails, and the outcomes of their attempts."""
-
-    async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
-        """Lease due emails, oldest first. They fall due again at `lease_until`.
-
-        Emails that others have leased and emails of busy servers are left out. A token with a
-        broken seal counts as not created yet, so that one bad row does not stop the queue.
-        """
-        ...
-
-    async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
-        """Record the final outcome and delete the token.
-
-        Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
-        which process has the lease now.
-        """
-        ...
-
-    async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
-        """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
-        ...
-
-
-class EmailQueue(EmailLeases, Protocol):
-    """The queue of emails. Tokens are stored sealed."""
-
-    async def add(self, email: QueuedEmail) -> None:
-        """Add an email. The mailers of all processes are notified when the transaction commits."""
-        ...
-
-    async def add_within(self, email: QueuedEmail, per_day: int) -> None:
-        """Add an email that the directory of its organization causes, due so that at most `per_day` go out in 24 hours.
-
-        The caller locks the organization first.
-        """
-        ...
-
-    async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
-        """Return whether the organization has an unsent email of this kind to this address."""
-        ...
-
-    async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
-        """Drop the organization's unsent emails of this kind to this address."""
-        ...
-
-    async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:
-        """Store the token for further attempts, and count the email against the recipient's limit.
-
-        Change nothing if the email was claimed again or withdrawn (see `is_claimed_deferred`).
-        """
-        ...
-
-    def is_claimed_deferred(self, email: QueuedEmail) -> Deferred[bool]:
-        """Return whether the email is still claimed as given, and not claimed again or withdrawn, available after the next statement."""
-        ...
-
-    async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        """Return how many emails of these kinds were counted against the recipient's limit since then."""
-        ...
-
-    async def lock_recipient(self, address: Email) -> None:
-        """Make other transactions that count the emails of this address wait. The address may have no account to lock."""
-        ...
-
-
-# Changes of the email address
-
-
 class EmailChangesRead(Protocol):
     """Read access to the changes of email addresses that users requested.
 
@@ -474,80 +246,6 @@ class EmailChanges(EmailChangesRead, Protocol):
         ...
 
 
-class SecurityNoticesRead(Protocol):
-    """Read access to the emails about ways into an account."""
-
-    async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
-        """Return the notice with this undo token. It may have been used, or have expired."""
-        ...
-
-    async def live(self, user_id: UUID, now: datetime) -> list[SecurityNotice]:
-        """Return the notices of the account that can still be undone, oldest first."""
-        ...
-
-
-class SecurityNotices(SecurityNoticesRead, Protocol):
-    """Write access to these notices. Callers lock the account before they write."""
-
-    async def add(self, notice: SecurityNotice) -> None:
-        """Add a notice."""
-        ...
-
-    async def by_id(self, notice_id: UUID) -> SecurityNotice | None:
-        """Return the notice, if it exists."""
-        ...
-
-    async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
-        """Store the hash of the token in the email."""
-        ...
-
-    async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
-        """Mark this notice of the account, and all since then, as undone."""
-        ...
-
-    async def end_all(self, user_id: UUID, now: datetime) -> None:
-        """Let no notice of the account be undone any longer."""
-        ...
-
-
-# Attempt limits
-
-
-class AttemptReset(Protocol):
-    """The attempt limits inside a transaction, where they can only be cleared."""
-
-    async def clear(self, secret: SecretKind, subject: bytes) -> None:
-        """Delete the counter."""
-        ...
-
-    async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
-        """Delete the counters of the address and of all devices of the account."""
-        ...
-
-
-class AttemptLimits(AttemptReset, Protocol):
-    """The counters of failed attempts (`core.accounts.attempt_limits`). Every method is atomic."""
-
-    async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
-        """Count an attempt. If it must wait, count nothing and return until when."""
-        ...
-
-    async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
-        """Count an attempt at the password of this address, which may have no account.
-
-        If the account has a device with one of these values that is not revoked, the attempt is counted
-        for that device instead. A trust token that has expired does not count.
-        """
-        ...
-
-    async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
-        """Take back one counted attempt, which was correct."""
-        ...
-
-
-# One-time tokens
-
-
 class OneTimeTokensRead(Protocol):
     """Read access to one-time tokens."""
 
@@ -605,9 +303,6 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         ...
 
 
-# The whole platform
-
-
 class PlatformRead(Protocol):
     """Metrics of the whole platform."""
 
@@ -658,59 +353,3 @@ class PlatformUsersRead(Protocol):
     async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         """Return the alerts about events since then, the newest first."""
         ...
-
-
-# The repositories of this area, by kind of access
-
-
-class AccountsReading(Protocol):
-    """Read access to the repositories of accounts."""
-
-    @property
-    def accounts(self) -> AccountsRead: ...
-    @property
-    def devices(self) -> DevicesRead: ...
-    @property
-    def email_changes(self) -> EmailChangesRead: ...
-    @property
-    def security_notices(self) -> SecurityNoticesRead: ...
-    @property
-    def mfa(self) -> MfaRead: ...
-    @property
-    def one_time_tokens(self) -> OneTimeTokensRead: ...
-    @property
-    def platform(self) -> PlatformRead: ...
-    @property
-    def platform_users(self) -> PlatformUsersRead: ...
-
-
-class AccountsTransaction(Protocol):
-    """The repositories of accounts in a transaction."""
-
-    @property
-    def accounts(self) -> Accounts: ...
-    @property
-    def devices(self) -> Devices: ...
-    @property
-    def attempt_limits(self) -> AttemptReset: ...
-    @property
-    def email_changes(self) -> EmailChanges: ...
-    @property
-    def security_notices(self) -> SecurityNotices: ...
-    @property
-    def email_queue(self) -> EmailQueue: ...
-    @property
-    def mfa(self) -> Mfa: ...
-    @property
-    def one_time_tokens(self) -> OneTimeTokens: ...
-
-
-class AccountsAutocommit(Protocol):
-    """The repositories of accounts with autocommit: every statement commits by itself."""
-
-    @property
-    def attempt_limits(self) -> AttemptLimits: ...
-    @property
-    def email_queue(self) -> EmailLeases: ...
-    @property
-    def mfa(self) -> MfaLog: ...

@@ -1,9 +1,6 @@
-"""Storage of services and plans, API keys, service users, end users and login analytics.
+"""Storage of the users of services, their assignments, and figures about them."""
 
-The module is longer than 400 lines because each area has one storage module (docs/adr/0018).
-"""
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -17,11 +14,7 @@ from core.applications.model.analytics import (
     ServiceLogins,
     ServiceUsage,
 )
-from core.applications.model.api_keys import ApiKey, ApiKeyRecord
-from core.applications.model.plans import Plan
-from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.applications.model.users import (
-    AccessPolicy,
     Assignment,
     EndUser,
     EndUserSummary,
@@ -31,168 +24,8 @@ from core.applications.model.users import (
     ServiceUser,
     UsedService,
 )
-from core.billing.model.subscriptions import Entitlement
-from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.rate_limits import Bucket
 from core.kernel.values import Email, Page, PageResult
-
-
-class ServicesRead(Protocol):
-    """Read access to services. A `ServiceContext` includes the organization and its status, which may be inactive."""
-
-    async def by_slug(self, org_id: UUID, slug: str) -> Service | None: ...
-    async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
-    async def context_by_id(self, service_id: UUID) -> ServiceContext | None: ...
-    async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None: ...
-
-    async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None: ...
-    async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
-
-    async def list_after(
-        self,
-        org_id: UUID,
-        service_type: ServiceType | None,
-        after: Service | None,
-        limit: int,
-        offset: int,
-        *,
-        search: str | None = None,
-        order: ServiceOrder = ServiceOrder.CREATED,
-    ) -> list[ServiceSummary]:
-        """Return the services of this type that come after `after` in this order.
-
-        `search` is a part of the name or slug in lower case. A `service_type` of None means all types. An
-        `after` of None means the start of the list.
-        """
-        ...
-
-    async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
-        """Return the services with this policy, oldest first."""
-        ...
-
-    async def count(self, org_id: UUID) -> int: ...
-
-
-class ClientCharges(Protocol):
-    """The rate limits of OAuth clients."""
-
-    async def charge_client(
-        self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
-    ) -> tuple[Service, ServiceContext, float | None] | None:
-        """Return the client, and take a token from each of its buckets if one of these is the hash of its secret.
-
-        The former secret counts until it expires. The last value is the wait in seconds, as in
-        `Rates.charge`, or None if the secret is wrong.
-        """
-        ...
-
-
-class Services(ServicesRead, Protocol):
-    """Write access to services. Callers lock the organization before calling any method."""
-
-    async def add(self, service: Service) -> None:
-        """Add a service. Raises: ServiceSlugTaken."""
-        ...
-
-    async def save(self, service: Service) -> None:
-        """Save all fields of a service that can change, except the counters."""
-        ...
-
-    async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
-        """Delete the service and the rows that cascade from it.
-
-        This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
-        service. Sweep.DELETED_SERVICES deletes its logins later.
-        """
-        ...
-
-    def context_and_entitlement_deferred(
-        self, service_id: UUID, user_id: UUID, now: datetime
-    ) -> Deferred[tuple[ServiceContext, Entitlement]]:
-        """Return the service and the plan that this user has there. The result is available after the next statement. It needs no lock."""
-        ...
-
-    async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
-        """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.
-
-        This also locks the end user rows of users who use no other service of the organization. So
-        they cannot start to use another one before their rows are removed.
-        """
-        ...
-
-    async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
-        """Remove the users that `lock_users` locked. Return the number of them that are no longer end users of the organization."""
-        ...
-
-    async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
-        """Remove the login totals of a deleted service, and subtract `end_users` from the organization's number of end users."""
-        ...
-
-    async def purge(self, service_id: UUID, limit: int) -> None:
-        """Delete at most `limit` logins to a deleted service."""
-        ...
-
-
-class PlansRead(Protocol):
-    """Read access to plans, without deleted plans."""
-
-    async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None: ...
-
-    async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
-        """Return the id of the service that has this plan, or None if the organization has no such plan."""
-        ...
-
-    async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
-        """Return the service's plans that come after `after`, oldest first. None means the start of the list."""
-        ...
-
-
-class Plans(PlansRead, Protocol):
-    """Write access to plans. Callers lock the organization before calling any method."""
-
-    async def add(self, plan: Plan) -> None: ...
-
-    async def save(self, plan: Plan) -> None:
-        """Save all fields of a plan that can change."""
-        ...
-
-    async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
-        """Mark a plan as deleted. Ended subscriptions still refer to it."""
-        ...
-
-
-class ApiKeysRead(Protocol):
-    """Read access to API keys, which are stored as SHA-256."""
-
-    async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
-        """Return everything needed to authenticate a request with this key, or None if it is unknown or expired."""
-        ...
-
-    async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
-        """Return whether the service has this key and it has not expired."""
-        ...
-
-    async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
-        """Return a page of the service's keys, newest first, including expired keys."""
-        ...
-
-    async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
-
-
-class ApiKeys(ApiKeysRead, Protocol):
-    """Write access to API keys. Callers lock the organization before calling any method."""
-
-    async def add(self, key: ApiKey, key_hash: bytes) -> None: ...
-    async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None: ...
-
-
-class ApiKeyUse(Protocol):
-    """The time of the last use of API keys."""
-
-    async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
-        """Store that the key was used now, unless a use after `before` is stored already."""
-        ...
 
 
 class ServiceUsersRead(Protocol):
@@ -392,55 +225,3 @@ class OverviewRead(Protocol):
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
         """Return the numbers of members, services and pending tasks. The numbers are 0 if the organization does not exist."""
         ...
-
-
-# The repositories of this area, by the kind of access
-
-
-class ApplicationsReading(Protocol):
-    """Read access to the repositories of applications."""
-
-    @property
-    def analytics(self) -> AnalyticsRead: ...
-    @property
-    def api_keys(self) -> ApiKeysRead: ...
-    @property
-    def assignments(self) -> AssignmentsRead: ...
-    @property
-    def end_users(self) -> EndUsersRead: ...
-    @property
-    def overview(self) -> OverviewRead: ...
-    @property
-    def own_applications(self) -> OwnApplications: ...
-    @property
-    def plans(self) -> PlansRead: ...
-    @property
-    def service_users(self) -> ServiceUsersRead: ...
-    @property
-    def services(self) -> ServicesRead: ...
-
-
-class ApplicationsTransaction(Protocol):
-    """The repositories of applications in a transaction."""
-
-    @property
-    def api_keys(self) -> ApiKeys: ...
-    @property
-    def assignments(self) -> Assignments: ...
-    @property
-    def end_users(self) -> EndUsers: ...
-    @property
-    def plans(self) -> Plans: ...
-    @property
-    def service_users(self) -> ServiceUsers: ...
-    @property
-    def services(self) -> Services: ...
-
-
-class ApplicationsAutocommit(Protocol):
-    """The statements of applications that commit by themselves."""
-
-    @property
-    def services(self) -> ClientCharges: ...
-    @property
-    def api_keys(self) -> ApiKeyUse: ...

@@ -1,0 +1,93 @@
+"""Storage of the sessions of an organization and its services."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.applications.service_access import may_use
+from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.authentication.sessions import DENY, HAS_REQUIRED_FACTOR, NOT_OF_PERSONAL_TOKEN
+from adapters.postgres.engine.statements import Repository
+from core.authentication.model.sessions import LiveSessions
+
+# The sessions that selected the organization, and those of its services. Sessions of deleted
+# services are not live. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions
+# are only ended and counted.
+LIVES_IN_ORGANIZATION: Final = f"""
+    s.org_id = %(org_id)s and {SESSION_NOT_ENDED}
+    and (s.service_id is null or exists (select 1 from services v where v.id = s.service_id))"""
+
+
+class OrganizationSessions(Repository):
+    """Implements `ports.storage.authentication.sessions.OrganizationSessions`."""
+
+    async def count_live(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
+        counts = await self._one(
+            lambda row: LiveSessions(*row),
+            f"""
+            select count(*), max(s.created_at) from sessions s
+            where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s and {NOT_OF_PERSONAL_TOKEN}""",
+            org_id=org_id,
+            user_id=user_id,
+            now=now,
+        )
+        assert counts is not None, "count(*) always returns a row"
+        return counts
+
+    async def end(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
+        # Keep the codes that were exchanged, so that a second use still ends the session (security
+        # O-4).
+        ended = await self._one(
+            lambda row: int(row[0]),
+            f"""
+            with codes as (
+                delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
+            approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
+            sign_ons as (
+                update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s)),
+            ended as (
+                update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)
+                returning s.personal_token)
+            select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}""",
+            org_id=org_id,
+            user_ids=list(user_ids),
+            now=now,
+        )
+        return ended or 0
+
+    async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
+        # Keep the codes that were exchanged, as in `end_in_organization`.
+        await self._run(
+            f"""
+            with codes as (
+                delete from authorization_codes
+                where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
+                  and (scope is not null or api_resource_id is not null) and session_id is null),
+            approvals as (
+                {DENY} and d.org_id = %(org_id)s and d.service_id = %(service_id)s
+                and (d.scope is not null or d.api_resource_id is not null) and a.user_id = %(user_id)s)
+            update sessions set ended_at = %(now)s
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
+              and (scope is not null or api_resource_id is not null) and ended_at is null""",
+            org_id=org_id,
+            service_id=service_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
+        # Sessions have no index by service, so look them up by user.
+        users = "%(user_ids)s::uuid[]" if user_ids is not None else "array(select r.user_id from service_users r where r.service_id = v.id)"
+        await self._run(
+            f"""
+            update sessions s set ended_at = %(now)s from services v
+            where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.org_id = v.org_id
+              and s.service_id = v.id and s.scope is not null and s.ended_at is null
+              and not ({may_use("v", "s.user_id")} and {HAS_REQUIRED_FACTOR})""",
+            org_id=org_id,
+            service_id=service_id,
+            user_ids=None if user_ids is None else list(user_ids),
+            now=now,
+        )

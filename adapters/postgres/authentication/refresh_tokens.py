@@ -1,0 +1,236 @@
+"""Storage of refresh tokens, and the sessions of tokens."""
+
+from datetime import datetime
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.applications.service_access import may_use
+from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.openid import (
+    GRANT_WIDTH,
+    USER_FACTS,
+    grant_columns,
+    resource_facts,
+    resource_is_usable,
+    stored_grant,
+    to_grant,
+    to_scope,
+)
+from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
+from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
+from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine.statements import Repository, Row
+from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant
+from core.authentication.model.sessions import UNNAMED_PRESENTER, IntrospectedSession, Presenter, RefreshTokenState, RotatedSession
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Role
+from core.kernel.values import Email
+
+# Whether the presenter may use the token. A named presenter must be the application of the session.
+# A token that an authorization code gave to a confidential application needs the client secret.
+PRESENTER_MAY_USE: Final = """
+    ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
+     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
+          or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
+# The rule of `core.authentication.service_access`, in a statement that rotates a token.
+MAY_USE_SERVICE: Final = f"""
+    exists (select 1 from services v join service_users r on r.service_id = v.id
+            where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
+# Whether the presenter of a refresh token has the key that the token is bound to, and any key if the
+# service demands one (RFC 9449 section 5).
+PRESENTER_HAS_KEY: Final = """
+    ((s.key_thumbprint is null or s.key_thumbprint = %(key_thumbprint)s::text)
+     and (%(key_thumbprint)s::text is not null
+          or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
+# Whether the refresh token of the session stays the same. If a service has bound tokens only, its
+# refresh tokens are useless without their key or its credentials, so they are not rotated (FAPI 2.0
+# section 5.3.2.1). Sessions that are older than the setting may be bound to neither.
+IS_NOT_ROTATED: Final = """
+    exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens
+            and (s.key_thumbprint is not null
+                 or s.grant_type = 'authorization_code' and k.client_secret_hash is not null and not k.pkce_without_secret))"""
+ROTATED: Final = Record(
+    RotatedSession,
+    "e",
+    session_id="e.id",
+    email=Email,
+    org_slug="e.slug",
+    service=CONTEXT.as_field(if_any=True),
+    entitlement=ENTITLEMENT.as_field(),
+    # None during an impersonation
+    authentication=Record(Authentication, "e", at="case when e.impersonator_id is null then e.authenticated_at end").as_field(if_any=True),
+    openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
+    facts=USER_FACTS.as_field(if_any=True),
+    keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
+)
+REFRESH_TOKEN_STATE: Final = Record(
+    RefreshTokenState,
+    "s",
+    session_id="s.id",
+    rotated_at="t.rotated_at",
+    is_previous="t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id)",
+    session_is_live=f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}",
+    organization_status=Column(sql="o.status", read=OrganizationStatus),
+    role=Column(sql="m.role", read=Role),
+    may_use_service=MAY_USE_SERVICE,
+    fits=PRESENTER_MAY_USE,
+    has_key=PRESENTER_HAS_KEY,
+)
+
+
+def to_introspected_session(row: Row) -> IntrospectedSession:
+    id_, user_id, email, expires_at, scope, api_scope, created_at = row
+    shows_email = OpenIdGrant(to_scope(scope)).shows_email
+    return IntrospectedSession(id_, user_id, Email(email), expires_at, (*(scope or ()), *(api_scope or ())), shows_email, created_at)
+
+
+def _presenter_values(presenter: Presenter) -> dict[str, object]:
+    return {
+        "is_named": presenter.is_named,
+        "named_service_id": presenter.service_id,
+        "is_authenticated": presenter.is_authenticated,
+        "key_thumbprint": None if presenter.key is None else presenter.key.thumbprint,
+        "binds_refresh_token": presenter.key is not None and presenter.key.binds_refresh_token,
+    }
+
+
+class RefreshTokens(Repository):
+    """Implements `ports.storage.authentication.sessions.RefreshTokens` and `RefreshTokenRotation`."""
+
+    async def introspect(
+        self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
+    ) -> IntrospectedSession | None:
+        of_client: LiteralString = "s.service_id = %(service_id)s" if api_resource_id is None else "s.api_resource_id = %(api_resource_id)s"
+        return await self._one(
+            to_introspected_session,
+            f"""
+            select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
+            from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
+            {IMPERSONATOR_JOIN}
+            left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
+            where s.id = coalesce(%(session_id)s, (
+                    select r.session_id from refresh_tokens r where r.token_hash = %(refresh_hash)s and r.rotated_at is null))
+              and {of_client} and o.status = 'active' and {SESSION_IS_LIVE} and {MAY_USE_SERVICE}
+              and {resource_is_usable("s")}""",
+            service_id=service_id,
+            api_resource_id=api_resource_id,
+            session_id=session_id,
+            refresh_hash=refresh_hash,
+            now=now,
+        )
+
+    async def grant(self, token_hash: bytes) -> OpenIdGrant | None:
+        return await self._one(
+            lambda row: to_grant(row) or NO_GRANT,
+            f"select {grant_columns('s')} from refresh_tokens t join sessions s on s.id = t.session_id where t.token_hash = %(token_hash)s",
+            token_hash=token_hash,
+        )
+
+    async def rotate(
+        self, old_hash: bytes, new_hash: bytes, now: datetime, expires_at: datetime, presenter: Presenter = UNNAMED_PRESENTER
+    ) -> RotatedSession | None:
+        # The row of the token decides which concurrent call wins. The row of the session is updated
+        # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
+        # again, so that an ended session gets no new token. The same statement reads all claims of
+        # the new tokens, because the old token is used up when it returns.
+        return await self._one(
+            ROTATED.read,
+            f"""
+            with spent as (
+                update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
+                from sessions s join users u on u.id = s.user_id
+                left join organizations o on o.id = s.org_id
+                {IMPERSONATOR_JOIN}
+                where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
+                  and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE} and {PRESENTER_HAS_KEY}
+                  and (s.org_id is null or o.status = 'active' and case when s.service_id is null
+                       then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
+                       else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
+                returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug),
+            extended as (
+                update sessions s set expires_at = least(%(expires_at)s, s.ends_at, (
+                    select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id)),
+                    key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
+                          s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
+                          s.provider, s.second_factor, {stored_grant("s")}),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)
+            select {ROTATED.columns}
+            from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
+            left join lateral ({entitlement("v.id", "e.user_id")}) n on true
+            left join users u on u.id = e.user_id and e.scope is not null
+            left join memberships m on m.org_id = v.org_id and m.user_id = u.id""",
+            old_hash=old_hash,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
+            **_presenter_values(presenter),
+        )
+
+    async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
+        # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a
+        # token must also end an impersonation that is not live now.
+        return await self._one(
+            REFRESH_TOKEN_STATE.read,
+            f"""
+            select {REFRESH_TOKEN_STATE.columns}
+            from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
+            left join organizations o on o.id = s.org_id
+            left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
+            where t.token_hash = %(token_hash)s""",
+            token_hash=token_hash,
+            now=now,
+            **_presenter_values(presenter),
+        )
+
+    async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
+        # Here and in other statements that end sessions, the expiry is not checked: ending an
+        # expired session changes nothing for its user.
+        return await self._one(
+            lambda row: bool(row[0]),
+            f"""
+            with found as (
+                select s.id, {PRESENTER_MAY_USE} as fits from sessions s
+                where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
+                  and s.ended_at is null),
+            ended as (
+                update sessions s set ended_at = %(now)s from found where s.id = found.id and found.fits and s.ended_at is null)
+            select fits from found""",
+            session_id=session_id,
+            refresh_hash=refresh_hash,
+            now=now,
+            **_presenter_values(presenter),
+        )
+
+    async def select_organization(
+        self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
+    ) -> datetime | None:
+        # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent
+        # calls finds the token rotated. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the edge
+        # has just checked the caller's session, and every use of the new tokens checks it again.
+        return await self._one(
+            lambda row: row[0],
+            f"""
+            with spent as (
+                update refresh_tokens t set rotated_at = %(now)s from sessions s
+                where t.session_id = %(session_id)s and t.rotated_at is null and s.id = t.session_id
+                  and {SESSION_NOT_ENDED}
+                returning t.session_id, t.generation),
+            selected as (
+                update sessions s set org_id = %(org_id)s, expires_at = least(%(expires_at)s, s.ends_at)
+                from spent where s.id = spent.session_id and s.ended_at is null
+                returning s.id, s.ends_at, spent.generation),
+            succeeding as (
+                insert into refresh_tokens (token_hash, session_id, generation, created_at)
+                select %(new_hash)s, id, generation + 1, %(now)s from selected)
+            select ends_at from selected""",
+            session_id=session_id,
+            org_id=org_id,
+            new_hash=new_hash,
+            now=now,
+            expires_at=expires_at,
+        )

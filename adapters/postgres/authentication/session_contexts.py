@@ -1,0 +1,168 @@
+"""The facts that authorize a request: a live session, and the user, organization or service around it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from adapters.postgres.accounts.accounts import OWN_PROFILE
+from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
+from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
+from adapters.postgres.engine.records import Column, Description, Record
+from adapters.postgres.engine.statements import Repository, Row
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
+from core.kernel.roles import Role
+from core.kernel.sign_in_age import SignInFacts
+from core.kernel.values import Email
+
+# A sign-in at an identity provider counts as one of the user only if the provider asked them, or if the account has no password.
+# The sign-in that approved a device code may have been another person's idea.
+SIGN_IN: Final = Record(
+    SignInFacts,
+    "s",
+    at="case when s.impersonator_id is null then coalesce(s.authenticated_at, s.created_at) end",
+    is_proof="""
+        (coalesce(s.fresh, true) or u.password_hash is null)
+        and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
+    used_second_factor="coalesce(s.second_factor, false) and not s.mfa_missing",
+    needs_second_factor="u.mfa_enabled_at is not null",
+)
+ORGANIZATION: Final = Record(OrganizationContext, "o", status=OrganizationStatus, role=Column(sql="m.role", read=Role))
+MEMBERSHIP: Final = Record(
+    MembershipState, "a", status=OrganizationStatus, role=Column(sql="am.role", read=Role), confirmed="am.confirmed_at is not null"
+)
+
+
+def session_context(**further: Description) -> Record[SessionContext]:
+    """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
+    own: dict[str, Description] = {"user_id": "u.id", "email": Email, "impersonator_id": "s.impersonator_id"}
+    others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in"))
+    return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any=True), **further})
+
+
+OF_USER: Final[Mapping[str, Description]] = {
+    "organization": ORGANIZATION.as_field(if_any=True),
+    "mfa_missing": "s.mfa_missing and u.mfa_enabled_at is not null",
+    "impersonated_in": "s.impersonated_in",
+}
+SESSION_CONTEXT: Final = session_context(**OF_USER)
+SESSION_CONTEXT_IN: Final = session_context(**OF_USER, acts_in=MEMBERSHIP.as_field(if_any=True))
+APPLICATION_SESSION: Final = session_context(organization="null", uses_service="r.user_id is not null", service=CONTEXT.as_field())
+SESSION_JOINS: Final = f"""
+    from sessions s
+    join users u on u.id = s.user_id
+    {IMPERSONATOR_JOIN}
+    left join (organizations o join memberships m on m.org_id = o.id) on o.id = %(org_id)s and m.user_id = u.id"""
+IS_LIVE_SESSION_OF_TOKEN: Final = f"""
+    where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_IS_LIVE}"""
+# A token without a service is valid only for a session without a service.
+NOT_OF_SERVICE: Final = " and s.service_id is null"
+LOAD_SESSION_CONTEXT: Final = f"select {SESSION_CONTEXT.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"
+LOAD_SESSION_CONTEXT_IN: Final = f"""
+    select {SESSION_CONTEXT_IN.columns} {SESSION_JOINS}
+    left join organizations a on a.slug = %(slug)s
+    left join memberships am on am.org_id = a.id and am.user_id = u.id
+    {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
+LOAD_WITH_PROFILE: Final = f"""
+    select {SESSION_CONTEXT.columns}, {OWN_PROFILE.columns} {SESSION_JOINS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
+# The session must be of the service in the token's audience, and the service must exist.
+APPLICATION_SESSION_TABLES: Final = f"""
+    from sessions s
+    join users u on u.id = s.user_id
+    join (services v join organizations vo on vo.id = v.org_id) on v.id = s.service_id and v.client_id = %(client_id)s
+    {IMPERSONATOR_JOIN}
+    left join service_users r on r.service_id = v.id and r.user_id = u.id"""
+APPLICATION_SESSION_JOINS: Final = APPLICATION_SESSION_TABLES + IS_LIVE_SESSION_OF_TOKEN
+LOAD_APPLICATION_SESSION: Final = f"select {APPLICATION_SESSION.columns} {APPLICATION_SESSION_JOINS}"
+LOAD_APPLICATION_SESSION_WITH_PROFILE: Final = f"select {APPLICATION_SESSION.columns}, {OWN_PROFILE.columns} {APPLICATION_SESSION_JOINS}"
+# Only sessions of OpenID Connect.
+USERINFO: Final = f"{grant_columns('s')}, f.*"
+FACTS: Final = f"join lateral ({user_facts_sql('s.user_id', 's.service_id')}) f on s.scope is not null"
+LOAD_USERINFO: Final = f"""
+    select {SESSION_CONTEXT.columns}, null, {USERINFO} {SESSION_JOINS} {FACTS} {IS_LIVE_SESSION_OF_TOKEN} {NOT_OF_SERVICE}"""
+LOAD_USERINFO_OF_SERVICE: Final = f"""
+    select {APPLICATION_SESSION.columns}, v.pkce_without_secret, {USERINFO}
+    {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"""
+BROWSER_SESSION: Final = Record(BrowserSession, "s", created_at="coalesce(s.authenticated_at, s.created_at)", is_fresh="s.fresh")
+# The hash of the cookie is the only key. No impersonation has a browser session.
+LOAD_BROWSER_SESSION: Final = f"""
+    select {SESSION_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}
+    where s.browser_hash = %(browser_hash)s and {SESSION_NOT_ENDED}
+      and {ACCOUNT_IS_USABLE} and s.impersonator_id is null {NOT_OF_SERVICE}"""
+
+
+class SessionContexts(Repository):
+    """Implements `ports.storage.authentication.sessions.SessionContextsRead`."""
+
+    async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+        return await self._one(
+            SESSION_CONTEXT.read,
+            LOAD_SESSION_CONTEXT,
+            session_id=session_id,
+            user_id=user_id,
+            org_id=org_id,
+            now=now,
+        )
+
+    async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
+        return await self._one(
+            SESSION_CONTEXT_IN.read,
+            LOAD_SESSION_CONTEXT_IN,
+            slug=slug,
+            session_id=session_id,
+            user_id=user_id,
+            org_id=org_id,
+            now=now,
+        )
+
+    async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
+        return await self._one(
+            APPLICATION_SESSION.read, LOAD_APPLICATION_SESSION, client_id=client_id, session_id=session_id, user_id=user_id, now=now
+        )
+
+    async def load_with_profile(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
+    ) -> tuple[SessionContext, OwnProfile] | None:
+        if client_id is None:
+            return await self._one(
+                lambda row: (SESSION_CONTEXT.read(row), OWN_PROFILE.read(row[SESSION_CONTEXT.width :])),
+                LOAD_WITH_PROFILE,
+                session_id=session_id,
+                user_id=user_id,
+                org_id=org_id,
+                now=now,
+            )
+        return await self._one(
+            lambda row: (APPLICATION_SESSION.read(row), OWN_PROFILE.read(row[APPLICATION_SESSION.width :])),
+            LOAD_APPLICATION_SESSION_WITH_PROFILE,
+            client_id=client_id,
+            session_id=session_id,
+            user_id=user_id,
+            now=now,
+        )
+
+    async def load_userinfo(
+        self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
+    ) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool] | None:
+        record, statement = (SESSION_CONTEXT, LOAD_USERINFO) if client_id is None else (APPLICATION_SESSION, LOAD_USERINFO_OF_SERVICE)
+
+        def to_userinfo(row: Row) -> tuple[SessionContext, OpenIdGrant, UserFacts, bool]:
+            context, pkce_without_secret, further = record.read(row), row[record.width], row[record.width + 1 :]
+            grant = to_grant(further)
+            assert grant is not None, "the statement selects only sessions with a grant"
+            authenticates = context.service is not None and not context.service.is_public and not pkce_without_secret
+            return context, grant, USER_FACTS.read(further[GRANT_WIDTH:]), authenticates
+
+        return await self._one(to_userinfo, statement, client_id=client_id, session_id=session_id, user_id=user_id, org_id=None, now=now)
+
+    async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
+        return await self._one(
+            lambda row: (BROWSER_SESSION.read(row[SESSION_CONTEXT.width :]), SESSION_CONTEXT.read(row)),
+            LOAD_BROWSER_SESSION,
+            browser_hash=browser_hash,
+            org_id=None,
+            now=now,
+        )

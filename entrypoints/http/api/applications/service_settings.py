@@ -1,0 +1,219 @@
+"""The settings of a service, as parts of its request and response models."""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from core.applications.model.services import ServiceSettings, ServiceType
+from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
+
+
+@dataclass(frozen=True, slots=True)
+class OnPage:
+    """The field of a setting on the page of the application. A hint can name `{shortest}` and `{longest}`."""
+
+    group: str
+    label: str
+    hint: str | None
+    lines: int  # of a text area
+    inputmode: str
+
+
+def setting(group: str, label: str, hint: str | None, description: str, *, lines: int = 0, inputmode: str = "text", **limits: Any) -> Any:
+    """Return the definition of a setting, as `optional` does, with its field on the page of the application."""
+    field = optional(description=description, **limits)
+    field.metadata.append(OnPage(group, label, hint, lines, inputmode))
+    return field
+
+
+# Not strict, because JSON can express an enumeration only by its values.
+Type = Annotated[ServiceType, Field(strict=False)]
+
+
+class JwkSetRequest(RequestModel):
+    """Public keys (RFC 7517)."""
+
+    keys: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)] = Field(description="1 to 20 keys.")
+
+
+class ServiceSettingsRequest(RequestModel):
+    """The settings that can be chosen when a service is created, and changed later."""
+
+    name: Name = setting(
+        "general",
+        "Name",
+        "Your users see it when they sign in.",
+        "The name of the service.",
+    )
+    service_type: Type = setting(
+        "general",
+        "Type",
+        "Single-page, mobile and desktop applications have no secret. If you choose one of them, the secret and the keys end at once.",
+        "The type of the application.",
+    )
+    redirect_uris: Texts | None = setting(
+        "sign-in",
+        "Redirect URIs",
+        "One per line. Users return here after they sign in. They must match exactly what your application sends, such as "
+        "https://app.example.com/callback.",
+        "The allowed redirect URIs; null for none. They start with https:// or http://localhost, or with a private scheme in mobile and "
+        "desktop applications.",
+        lines=3,
+        examples=[["https://shop.example.com/callback"]],
+    )
+    post_logout_redirect_uris: Texts | None = setting(
+        "sign-in",
+        "Post-logout redirect URIs",
+        "One per line. Users can return here after they sign out.",
+        "The URIs to which the application can return users after a sign-out (RP-Initiated Logout); null for none.",
+        lines=2,
+    )
+    backchannel_logout_uri: Text | None = setting(
+        "sign-in",
+        "Back-channel logout URI",
+        "We tell this URL when a user's session ends, so that your application can end its own. Leave it empty if your application doesn't"
+        " support it.",
+        "The URL that receives a logout token when a session of the application ends (Back-Channel Logout); null for none. It must start "
+        "with https://, or in `web` and `api` applications with http://.",
+        inputmode="url",
+    )
+    device_activation_uri: Text | None = setting(
+        "sign-in",
+        "Device activation URL",
+        "Where users of this application enter the code that a device shows. Leave it empty for our page.",
+        "The page where users enter the code of a device; null for the platform's own page.",
+        inputmode="url",
+    )
+    email_sign_in: bool | None = setting(
+        "sign-in",
+        "Sign-in by email",
+        "Users can sign in with a code or link that we email to them.",
+        "Whether users can sign in with a link or a code in an email; null for the platform's setting.",
+    )
+    is_trusted: bool = setting(
+        "consent",
+        "Trust this application",
+        "Members of your organization aren't asked to agree, if the redirect URI is https. Other users are asked the first time.",
+        "Whether confirmed members of the organization are not asked for their consent. It counts for https redirect URIs only. Other "
+        "users are asked the first time.",
+    )
+    always_ask_consent: bool = setting(
+        "consent",
+        "Ask in every sign-in",
+        "All users are asked to agree each time, for example before payments. Use it only if you must: users stop reading.",
+        "Whether each sign-in asks the user to agree, even if they agreed before, or `is_trusted` exempts them. `prompt=none` then always "
+        "returns `consent_required`.",
+    )
+    id_token_claims: bool = setting(
+        "consent",
+        "Put claims in the ID token",
+        "Otherwise your application reads them at the userinfo endpoint. Kubernetes reads only the ID token.",
+        "Whether the claims of granted scopes are also in the ID token. Some clients, such as Kubernetes, read nothing else.",
+    )
+    required_acr: Literal["mfa"] | None = setting(
+        "security",
+        "Require two-factor authentication",
+        "Users without a second factor can't sign in to this application. When you turn this on, their sessions there end.",
+        "`mfa` if every sign-in needs a second factor, which only the authorization code flow can ask for; null if the application decides"
+        " itself. SAML sign-ins without one are refused.",
+    )
+    require_pushed_authorization_requests: bool = setting(
+        "security",
+        "Require pushed authorization requests",
+        "The application sends its sign-in requests to this server first (PAR), so users can't change them.",
+        "Whether the application must push its authorization requests to `POST /auth/par` (RFC 9126). Then it gets no tokens for "
+        "passwords.",
+    )
+    dpop_bound_access_tokens: bool = setting(
+        "security",
+        "Require tokens that are bound to a key",
+        "The application proves with each request that it has the key (DPoP). A stolen token alone is useless.",
+        "Whether all its tokens are bound to a key (DPoP, RFC 9449), so that it needs a proof at `POST /auth/token`. Then it gets no "
+        "tokens for passwords.",
+    )
+    enterprise: bool = setting(
+        "security",
+        "High security (IPSIE SL1)",
+        "PKCE with S256 in every sign-in, no http redirect URIs, assertions only for the issuer, and no device flow (IPSIE SL1).",
+        "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer, and the "
+        "authorization code flow only.",
+    )
+    pkce_without_secret: bool = setting(
+        "security",
+        "Allow PKCE instead of the client secret",
+        "For an application that can't keep a secret. PKCE with S256 is always accepted in addition to the secret.",
+        "Whether a `web` or `api` client may use PKCE instead of its client secret.",
+    )
+    jwks: JwkSetRequest | None = setting(
+        "keys",
+        "Public keys",
+        "A JWK set with 1 to 20 public keys: RSA, P-256 or Ed25519. Never paste a private key.",
+        "The public keys of client assertions (RFC 7523): RSA with 2048 to 8192 bits, P-256 or Ed25519. Not together with `jwks_uri`.",
+        lines=4,
+    )
+    jwks_uri: Text | None = setting(
+        "keys",
+        "URL of the public keys",
+        "We fetch the keys from this https:// URL, so your application can replace them by itself.",
+        "The https URL of these keys. They are cached for an hour, and fetched again for an unknown `kid`.",
+        inputmode="url",
+    )
+    accepts_token_endpoint_audience: bool = setting(
+        "keys",
+        "Accept the token endpoint as audience",
+        "Only for libraries that can't name the issuer as the audience of their assertions.",
+        "Whether assertions may have the URL of the token endpoint as `aud`, instead of the issuer.",
+    )
+    access_token_seconds: int | None = setting(
+        "lifetimes",
+        "Access tokens, in seconds",
+        "From {shortest} to {longest}. Leave it empty for {longest}.",
+        "The lifetime of access tokens, from 60 seconds to that of the platform; null for that of the platform.",
+        inputmode="numeric",
+    )
+    refresh_token_seconds: int | None = setting(
+        "lifetimes",
+        "Refresh tokens, in seconds",
+        "How long an unused refresh token works, from {shortest} to {longest}. Leave it empty for {longest}.",
+        "The lifetime of an unused refresh token, from 60 seconds to that of the platform; null for that of the platform.",
+        inputmode="numeric",
+    )
+    codehost_scopes: Texts | None = setting(
+        "scopes",
+        "Scopes at codehost",
+        None,
+        "The scopes to request at `codehost`; null for the platform's defaults, an empty array for none.",
+    )
+    websuite_scopes: Texts | None = setting(
+        "scopes",
+        "Scopes at websuite",
+        None,
+        "The scopes to request at `websuite`; null for the platform's defaults, an empty array for none.",
+    )
+    officesuite_scopes: Texts | None = setting(
+        "scopes",
+        "Scopes at officesuite",
+        None,
+        "The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none.",
+    )
+
+    def to_settings(self) -> ServiceSettings:
+        """Return the settings for the use cases. Fields that were not sent keep their values."""
+        settings = {name: getattr(self, name) for name in ServiceSettings.__slots__}
+        if isinstance(self.jwks, JwkSetRequest):
+            settings["jwks"] = self.jwks.keys
+        return ServiceSettings(**settings)
+
+
+class JwkSetResponse(ResponseModel):
+    """Public keys (RFC 7517)."""
+
+    keys: list[dict[str, str]] = Field(description="The keys.")
+
+
+def stored(name: str, default: object = None) -> Any:
+    """Return the definition of a setting in a response, which leaves it out at its default."""
+    description = f"{ServiceSettingsRequest.model_fields[name].description} Left out if {json.dumps(default)}."
+    return Field(default=default, exclude_if=lambda value: value == default, description=description)

@@ -1,0 +1,197 @@
+"""Storage of OAuth: authorization codes, pushed requests, consents, client assertions and device codes."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from core.accounts.model.accounts import Account
+from core.applications.model.users import DeferredEnrollment
+from core.authentication.model.openid import ResourceGrant, Scope
+from core.federation.oauth.model.authorization import Agreement, AuthorizationCode, Consent, RedeemedAuthorizationCode
+from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.pushed_requests import StoredRequest
+from core.kernel.callers import ServiceContext
+from core.kernel.deferred import Deferred
+from core.kernel.rate_limits import Bucket
+
+
+class AuthorizationCodes(Protocol):
+    """Changes to authorization codes. The account is locked before any of these.
+
+    `service` is the client that presents the code, or None for the platform's frontend. Codes of
+    other clients are not found.
+    """
+
+    async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
+        """Add the code. Return False if its service was deleted."""
+        ...
+
+    def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> Deferred[Account]:
+        """Lock the account of the code with the next statement, if it allows sign-ins at all. The code may be used or expired."""
+        ...
+
+    def redeem_deferred(
+        self,
+        code_hash: bytes,
+        service: ServiceContext | None,
+        redirect_uri: str | None,
+        challenge: str | None,
+        session_id: UUID,
+        now: datetime,
+        *,
+        registered: bool,
+        key_thumbprint: str | None = None,
+    ) -> Deferred[RedeemedAuthorizationCode]:
+        """Redeem the code for this session with the next statement. The result is None if that is not possible.
+
+        If the code is bound to a key, `key_thumbprint` must be that of the key.
+
+        The code must be unused and not expired, and the browser session that got it must be alive.
+        The redirect URI and the challenge must be those of the authorization request. If that
+        request had no redirect URI, the token request may have a registered one (`registered`).
+        Only one of several parallel calls can redeem the code.
+        """
+        ...
+
+    def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
+        """Enroll the user of the code in the service with the next statement, as `EndUsers.enroll_deferred` does.
+
+        The code must have been redeemed for this session. Otherwise no user is enrolled.
+        """
+        ...
+
+    async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
+        """Return the session that this code was redeemed for, or None if it is unused."""
+        ...
+
+
+class PushedRequestsRead(Protocol):
+    """Read access to pushed authorization requests. `client_id` is that of the service, or None for the platform's frontend."""
+
+    async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
+        """Return the parameters of a request of this client that is neither used nor expired, as a query string."""
+        ...
+
+
+class PushedRequestUses(Protocol):
+    """Changes to pushed authorization requests that commit by themselves."""
+
+    async def add(self, request: StoredRequest) -> bool:
+        """Store the request. Return False if its service was deleted."""
+        ...
+
+    async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
+        """Bind a request of this client to the browser, if no other browser has it, and return whether it belongs to this browser now.
+
+        The first time, its expiry moves to `until`. A used or expired request is not found. Of
+        several browsers at once, exactly one gets it.
+        """
+        ...
+
+    async def use(self, request_hash: bytes, now: datetime) -> bool:
+        """Use up a request that has not expired. Of several calls, one returns True."""
+        ...
+
+
+class PushedRequests(Protocol):
+    """Changes to pushed authorization requests in a transaction."""
+
+    async def use(self, request_hash: bytes, now: datetime) -> bool:
+        """Use up a request that has not expired. Of several calls, one returns True."""
+        ...
+
+
+class ConsentsRead(Protocol):
+    """The consents of users to applications."""
+
+    async def agreement(self, org_id: UUID, service_id: UUID, user_id: UUID, resource_id: UUID | None) -> Agreement:
+        """Return the scopes that this user has agreed to, with those of this API resource.
+
+        They include those of claims that the application asked for by name.
+        """
+        ...
+
+    async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
+        """Return the consents of this user to applications of all organizations, by organization and application."""
+        ...
+
+    async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        """Return the consent of this user to an application of any organization."""
+        ...
+
+
+class Consents(ConsentsRead, Protocol):
+    """Write access to consents. Callers lock the account before calling any method."""
+
+    async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
+        """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
+        ...
+
+    async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
+        """Add this access to an API resource to the consent, which exists.
+
+        Return whether any scope is new, or the API resource itself. If it was deleted, add nothing.
+        """
+        ...
+
+    async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
+        """Delete the consent of this user to an application of any organization, and return it, if there is one."""
+        ...
+
+
+class UsedAssertions(Protocol):
+    """The client assertions that were used (RFC 7523)."""
+
+    async def use(self, client_id: UUID, jti_hash: bytes, expires_at: datetime, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
+        """Store the use of an assertion, and take a token from each bucket of its client.
+
+        Return the wait in seconds, as in `Rates.charge`, or None if the client has used this id
+        before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
+        when the assertion is refused in any case.
+        """
+        ...
+
+
+class DeviceCodesRead(Protocol):
+    """Read access to the requests of devices."""
+
+    async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
+        """Return the request with this user code, in any status, even if it has expired."""
+        ...
+
+
+class DeviceCodes(DeviceCodesRead, Protocol):
+    """Changes to the requests of devices. The user's account is locked before `decide` and `redeem`."""
+
+    async def add(self, code: DeviceCode) -> bool:
+        """Add the request. Return False if its user code is in use or its service was deleted."""
+        ...
+
+    async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
+        """Set the status of a pending request, and the session that approved it, if any.
+
+        Return False if the request is not pending, has expired or is locked. Only one of several
+        parallel calls gets True.
+        """
+        ...
+
+    async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
+        """Redeem an approved request that has not expired.
+
+        Return False if there is none. Only one of several parallel calls gets True.
+        """
+        ...
+
+
+class DevicePolls(Protocol):
+    """Polls of devices (security V-4)."""
+
+    async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
+        """Count a poll in one statement, and return the request as it was before.
+
+        `client_id` and `challenge`, the S256 challenge of the code verifier, are None if the device
+        sent none. An early poll lengthens the interval. A poll that does not match the request
+        counts as a failure, and too many failures lock the code.
+        """
+        ...
