@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import pytest
-from core.kernel.roles import Role
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
+from core.kernel.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
