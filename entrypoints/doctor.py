@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from adapters.postgres.storage import Postgres
 
 from adapters.clock import SystemClock
 from adapters.crypto import verifications_per_second
@@ -19,7 +20,6 @@ from adapters.http.payments import HttpPayments, KeyRefused
 from adapters.postgres.engine.embedded import EmbeddedError
 from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import structlog
 import trio
+from adapters.postgres.storage import Postgres
 from pydantic import SecretStr
 
 from actors.actor_states import ActorStates
@@ -59,7 +60,6 @@ from adapters.http.providers import HttpProviders, ProviderSettings
 from adapters.postgres.engine.connecting import parse_address
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.prometheus import ACTORS, CONTENT_TYPE, PrometheusMetrics
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from adapters.postgres.storage import Postgres
 
 import actors.dispatching
 import actors.key_reader
@@ -27,7 +28,6 @@ from actors.metrics_refresher import metrics_refresher
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, service_users

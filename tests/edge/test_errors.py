@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg.errors
 import pytest
+from adapters.postgres.storage import Postgres
 from quart_trio import QuartTrio
 from structlog.testing import capture_logs
 
 import core
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
 from core.accounts.model import accounts as accounts_model
 from core.kernel.errors import (

@@ -21,7 +21,7 @@ from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.branding import BrandingSettings, Design
 from entrypoints.http import pages
-from entrypoints.http.pages import form_targets
+from entrypoints.http.edge.rendering import form_targets
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
 

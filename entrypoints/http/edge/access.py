@@ -45,7 +45,7 @@ from core.kernel.roles import GRANTABLE, Capability, Permission
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, requested_path
 from entrypoints.http.edge.cookies import session_cookie
-from entrypoints.http.edge.directory.log import authenticate_directory
+from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token, take_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody

@@ -43,8 +43,9 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
+from entrypoints.http.edge.rendering.page import Page
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.validation import FieldsInvalid
-from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
 

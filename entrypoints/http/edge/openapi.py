@@ -21,10 +21,10 @@ from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import Access, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
-from entrypoints.http.edge.limits import RateLimits
 from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, json_body, share_models
 from entrypoints.http.edge.openapi_security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
+from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.version import VERSION
 
 V = TypeVar("V", bound=Callable[..., Any])

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from adapters.postgres.storage import Postgres
 
 from adapters.crypto import AesVault
 from adapters.postgres.authentication import email_sign_ins, identities, pre_auths
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
 from core.authentication.model.identities import ServiceOAuthCredentials

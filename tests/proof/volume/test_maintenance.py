@@ -4,9 +4,9 @@ from typing import Final, LiteralString
 from uuid import uuid4
 
 import pytest
+from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.maintenance.model.housekeeping import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import trio
+from adapters.postgres.storage import Postgres
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.privacy import (
     END_INVITATIONS,
     INVITATION_EVENTS,

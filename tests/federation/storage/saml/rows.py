@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from adapters.postgres.storage import Postgres, Transaction
+
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.logout import SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
