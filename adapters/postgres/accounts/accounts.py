@@ -10,7 +10,7 @@ from adapters.postgres.accounts.closures import AccountClosures
 from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Row
-from adapters.postgres.tenancy.domains import verified_owner
+from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
@@ -24,6 +24,8 @@ COLUMNS: Final = """
     u.anonymized_at, u.created_at, u.first_verified_at, u.mfa_enabled_at, u.platform_deactivated_at, u.closed_at, u.name, u.picture,
     u.locale, u.zoneinfo, u.profile_details"""
 COLUMN_COUNT: Final = 19
+# A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
+SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {COLUMNS} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 # In the order of `to_own_profile`. There is at most one pending change.

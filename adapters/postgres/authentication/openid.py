@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import to_profile
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
+from adapters.postgres.applications.subscription_state import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts

@@ -12,6 +12,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import OWN_PROFILE, to_own_profile
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
+from adapters.postgres.applications.subscription_state import ENTITLEMENT_WIDTH, entitlement, to_entitlement
 from adapters.postgres.authentication.live_sessions import (
     ACCOUNT_IS_USABLE,
     IMPERSONATOR_JOIN,
@@ -32,7 +33,6 @@ from adapters.postgres.authentication.openid import (
     to_user_facts,
     user_facts_sql,
 )
-from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant, UserFacts

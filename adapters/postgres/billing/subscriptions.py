@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.subscription_state import FIRST, RAN_OUT, STATUS, entitlement, to_entitlement
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import (
     AlreadySubscribed,
     Entitlement,
@@ -18,10 +18,6 @@ from core.billing.model.subscriptions import (
 )
 from core.kernel.values import PageResult
 
-# The time decides whether a subscription has expired, even if the sweeper has not marked it yet. If
-# a payment provider manages the subscription, the provider's events decide.
-RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
-STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
 PLAN: Final = "p.id, p.service_id, p.name, p.features, p.removed_at is not null, p.billing_price_id"
 
 
@@ -33,8 +29,6 @@ def _columns(status: LiteralString) -> LiteralString:
 COLUMN_COUNT: Final = 8  # number of columns before those of the plan
 COLUMNS: Final = _columns(STATUS)
 STORED_COLUMNS: Final = _columns("s.status")  # for subscriptions that a payment provider manages: they do not expire by time
-# The current subscription of a user comes first (decision 113).
-FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {COLUMNS} from subscriptions s join plans p on p.id = s.plan_id
@@ -78,17 +72,6 @@ EXPIRE: Final = f"""
     returning {COLUMNS}"""
 
 
-def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return a query for the plan that this user has at this service: name, status, features. It has no row if there is none."""
-    return f"""
-        (select p.name, {STATUS} as status, p.features from subscriptions s join plans p on p.id = s.plan_id
-         where s.service_id = {service_id} and s.user_id = {user_id} {FIRST} limit 1)
-        union all
-        (select name, null, features from plans
-         where service_id = {service_id} and name = '{FREE_PLAN_NAME}' and removed_at is null order by created_at, id limit 1)
-        limit 1"""
-
-
 def to_plan(row: Row) -> SubscribedPlan:
     return SubscribedPlan(id=row[0], service_id=row[1], name=row[2], features=tuple(row[3]), is_removed=row[4], price_id=row[5])
 
@@ -105,13 +88,6 @@ def to_subscription(row: Row) -> Subscription:
         created_at=row[7],
         plan=to_plan(row[COLUMN_COUNT:]),
     )
-
-
-ENTITLEMENT_WIDTH: Final = 3
-
-
-def to_entitlement(row: Row) -> Entitlement:
-    return Entitlement(row[0], None if row[1] is None else SubscriptionStatus(row[1]), tuple(row[2]))
 
 
 class Subscriptions(Repository):
