@@ -57,7 +57,7 @@ from core.kernel.values import new_id
 from entrypoints import logs
 from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, Edge, configure
-from entrypoints.http.edge.middleware import RequestRecord
+from entrypoints.http.edge.request_record import RequestRecord
 from entrypoints.installation import RunningInstallation
 from entrypoints.parts import (
     allowed_targets,

@@ -5,10 +5,10 @@ import re
 from datetime import timedelta
 
 import pytest
-from adapters.postgres.storage import Postgres
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
 from core.authentication.tokens import signing_keys
 from entrypoints.http.app import Application, configure

@@ -5,9 +5,9 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.rate_limits import Bucket
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql

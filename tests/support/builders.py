@@ -18,7 +18,6 @@ from uuid import UUID
 import outcome
 import trio
 import trio.testing
-from adapters.postgres.storage import Postgres
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from quart_trio.testing import TrioClient
@@ -42,6 +41,7 @@ from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents

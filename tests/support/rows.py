@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 import trio
 import trio.testing
-from adapters.postgres.storage import Postgres, Transaction
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, QueuedEmail
 from core.authentication.model.sessions import Session

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.callers import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support import database

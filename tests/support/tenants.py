@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.kernel.roles import Role
 from ports import Ports

@@ -10,7 +10,8 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
 from core.kernel.values import digest
-from entrypoints.http.edge.access import bearer_token, operations
+from entrypoints.http.edge.access import operations
+from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context, ports
 from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses

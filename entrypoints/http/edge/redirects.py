@@ -4,9 +4,10 @@ import re
 from typing import Final
 from urllib.parse import unquote, urlencode
 
-from quart import Response
+from quart import Response, request
 
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from entrypoints.http.edge.context import requested_path
 
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or
@@ -40,3 +41,9 @@ def path_to_store(next_path: str) -> str | None:
 def redirect(target: str, status: int = 303) -> Response:
     """Return a redirect to another page. Status 303 makes the browser use GET; some protocols require another status."""
     return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+
+
+def to_sign_in() -> Response:
+    """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
+    target = requested_path() if request.method in ("GET", "HEAD") else ACCOUNT_PATH
+    return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})

@@ -3,8 +3,8 @@
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 
+from adapters.postgres.storage import Postgres
 from tests.support.rows import EVE, account, add
 from tests.support.storage_fixtures import *  # noqa: F403
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.kernel.policy import Policy
 from core.maintenance.model.housekeeping import Sweep

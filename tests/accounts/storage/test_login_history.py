@@ -6,10 +6,10 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginHistory
 from tests.accounts.storage.locations import LISBON, MINUTE, OSLO, PORTO, PORTUGAL, fingerprint

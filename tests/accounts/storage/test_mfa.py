@@ -4,10 +4,10 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.mfa import MfaEvent, MfaStatus, attempt_subject
 from core.kernel.callers import Person

@@ -2,9 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.email_queue import EmailBacklog, EmailOutcome
 from core.accounts.model.platform import PlatformFigures
 from ports import Ports

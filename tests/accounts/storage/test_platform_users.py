@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.platform import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,

@@ -4,7 +4,6 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.storage import Postgres
-
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.storage import Postgres
-
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service, ServiceType
 from core.kernel.causes import SYSTEM

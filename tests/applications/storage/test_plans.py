@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import Plan
 from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization, run_sql

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 import trio
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications import services
 from core.applications.model.services import Service
 from core.kernel.causes import SYSTEM

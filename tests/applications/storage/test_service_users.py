@@ -4,9 +4,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts import accounts
 from core.applications.model.users import ServiceUser
 from core.kernel.causes import SYSTEM

@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.kernel.values import Slug, digest

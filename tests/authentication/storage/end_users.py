@@ -3,7 +3,6 @@
 from uuid import UUID
 
 from adapters.postgres.storage import Postgres
-
 from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user

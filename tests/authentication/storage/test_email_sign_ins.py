@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy, Location

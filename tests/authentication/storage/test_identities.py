@@ -5,10 +5,10 @@ from uuid import UUID, uuid4
 
 import psycopg.errors
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import ProviderTicket, ProviderToken
 from core.kernel.providers import Provider

@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.authentication.logins import SHARDS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import SWEEPS
+from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginRisk
 from core.authentication.model.sessions import Session

@@ -6,9 +6,9 @@ from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.authentication.model.sessions import Presenter
 from core.kernel.values import digest, new_id
 from core.maintenance.model.housekeeping import Sweep

@@ -3,10 +3,10 @@
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider
 from ports.crypto import SealBroken

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.mfa import attempt_subject
 from core.authentication.model.identities import PendingIdentity

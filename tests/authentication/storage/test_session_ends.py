@@ -4,9 +4,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import trio
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.authentication.model.sessions import LiveSessions
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest

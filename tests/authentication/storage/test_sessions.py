@@ -4,9 +4,9 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import new_email_change
 from core.accounts.model.profiles import NO_PROFILE, OwnProfile
 from core.authentication.model.sessions import Grant

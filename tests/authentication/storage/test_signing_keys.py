@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.authentication.model.signing_keys import SigningKey
 from core.kernel.causes import SYSTEM
 from tests.support.builders import run_concurrently, run_sql

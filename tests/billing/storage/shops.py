@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata

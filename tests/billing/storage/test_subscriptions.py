@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.causes import SYSTEM

@@ -5,10 +5,10 @@ from datetime import timedelta
 from itertools import product
 from uuid import UUID, uuid4
 
-from adapters.postgres.storage import Postgres
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.kernel.callers import Person, ScimClient

@@ -3,9 +3,8 @@
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.eventing import siem
 from core.eventing.model import siem as siem_model
 from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemResult

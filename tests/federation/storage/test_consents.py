@@ -5,9 +5,9 @@ from typing import Final
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.federation.oauth.model.authorization import Consent

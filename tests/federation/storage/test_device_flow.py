@@ -4,9 +4,9 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.device_flow import CODE_TTL, DeviceCode, DeviceRequestStatus
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest

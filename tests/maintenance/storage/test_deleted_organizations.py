@@ -4,9 +4,9 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.maintenance import housekeeping
 from core.maintenance.model.housekeeping import Sweep
 from ports import Ports

@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from adapters.postgres.storage import Postgres, Transaction
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts import events
 from core.accounts.model.accounts import AccountOrigin
 from core.accounts.model.email_queue import EmailOutcome

@@ -4,11 +4,11 @@ from functools import partial
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.provisioning.model.filters import (
     FURTHER_FIELDS,
     FieldComparison,

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import trio
-from adapters.postgres.storage import Postgres
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
@@ -17,6 +16,7 @@ from adapters.postgres.privacy import (
     REDACT_JOINS,
     REMOVE_EMAILS,
 )
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.kernel.values import Email
 from core.maintenance.model import log_redaction

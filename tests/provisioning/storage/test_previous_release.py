@@ -2,9 +2,8 @@
 
 from uuid import UUID
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from tests.support.builders import add_provisioned, run_sql
 from tests.support.rows import NOW, account, add, within
 

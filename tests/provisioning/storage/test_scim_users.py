@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

@@ -3,9 +3,8 @@
 from datetime import timedelta
 from uuid import UUID
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import ScimUser

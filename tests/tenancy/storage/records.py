@@ -2,9 +2,8 @@
 
 from uuid import UUID
 
-from adapters.postgres.storage import Postgres
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from tests.support.builders import run_sql

@@ -4,9 +4,9 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

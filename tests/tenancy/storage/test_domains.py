@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim, DomainTaken

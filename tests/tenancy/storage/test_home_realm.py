@@ -3,9 +3,9 @@
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy.model.domains import HomeRealmMatch

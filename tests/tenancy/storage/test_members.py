@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 import trio
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
 from core.kernel.values import Email, Page

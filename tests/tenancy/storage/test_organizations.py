@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 import trio
-from adapters.postgres.storage import Postgres, Transaction
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

@@ -4,9 +4,9 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
-from adapters.postgres.storage import Postgres
 
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.tenancy import governance
 from core.tenancy.model.organizations import Tier

@@ -10,7 +10,7 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import ScimTokenRecord, attributes_of_filter
 from entrypoints.http.edge.context import agent, app_context, request_record
 from entrypoints.http.edge.directory.log import DirectoryCall
-from entrypoints.http.edge.middleware import RequestRecord
+from entrypoints.http.edge.request_record import RequestRecord
 
 
 async def authenticate_directory(secret: str) -> ScimClient:

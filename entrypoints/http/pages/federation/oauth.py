@@ -84,7 +84,7 @@ PARAMETERS: Final = {
 
 
 @routes.get(AUTHORIZE_PATH)
-@anyone(limited=False)
+@anyone(limit=None)
 @refuses(400, 404, 429)
 @describes_page(
     {
@@ -124,7 +124,7 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
 
 
 @routes.post(AUTHORIZE_PATH)
-@anyone(limited=False)
+@anyone(limit=None)
 @refuses(400, 403, 404, 429)
 @describes_page(
     {

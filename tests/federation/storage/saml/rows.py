@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from adapters.postgres.storage import Postgres, Transaction
-
 from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres, Transaction
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.logout import SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
