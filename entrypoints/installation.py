@@ -15,7 +15,8 @@ from actors.actor_states import ActorStates
 from actors.metrics_refresher import Pool
 from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
-from entrypoints.settings import Settings, SettingsInvalid, TierSetting, load
+from entrypoints.setting_types import TierSetting
+from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import VERSION
 
 # The checks measure Argon2 and contact servers, so a platform owner who reloads the page must not start them again each time.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from entrypoints.settings import LogFormat, LogLevel
+from entrypoints.setting_types import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,10 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from entrypoints.http.edge.middleware import App, Receive, Scope, Send
+from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
+from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
 from entrypoints.settings import KEEP_ALIVE
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
