@@ -53,7 +53,7 @@ class _Restarts:
         """Count and log this error. Return the delay before the restart, or None if the actor is given up."""
         if _is_outage(error):
             self.outages += 1
-            delay = min(self.policy.first_delay * 2 ** min(self.outages - 1, 30), self.policy.longest_outage_delay)
+            delay: float = min(self.policy.first_delay * 2 ** min(self.outages - 1, 30), self.policy.longest_outage_delay)
             log.warning("actor_met_outage", actor=self.name, outage=describe_error(error), restart_in=delay)
             return delay
         if self.failures >= self.policy.restarts:
