@@ -17,7 +17,6 @@ from core.kernel.api_scopes import DESCRIPTIONS
 from entrypoints.cli import main
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import BLUEPRINTS
-from entrypoints.http.edge import openapi
 from entrypoints.http.edge.access.declaration import Credentials, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi.description import interface_description
@@ -60,7 +59,7 @@ def test_operation_ids_are_unique_identifiers() -> None:
 
 
 async def test_two_operations_with_one_id_are_refused(app: QuartTrio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openapi, "operation_id", lambda _: "same")
+    monkeypatch.setattr("entrypoints.http.edge.openapi.description.operation_id", lambda _: "same")
     with pytest.raises(ValueError, match="same"):
         interface_description(app)
 
