@@ -40,6 +40,32 @@ class RestartPolicy:
 DEFAULT_POLICY: Final = RestartPolicy()
 
 
+@dataclass(slots=True)
+class _Restarts:
+    """The failures and outages of an actor since its last healthy run."""
+
+    name: str
+    policy: RestartPolicy
+    failures: int = 0
+    outages: int = 0
+
+    def delay_after(self, error: Exception) -> float | None:
+        """Count and log this error. Return the delay before the restart, or None if the actor is given up."""
+        if _is_outage(error):
+            self.outages += 1
+            delay: float = min(self.policy.first_delay * 2 ** min(self.outages - 1, 30), self.policy.longest_outage_delay)
+            log.warning("actor_met_outage", actor=self.name, outage=describe_error(error), restart_in=delay)
+            return delay
+        if self.failures >= self.policy.restarts:
+            log.critical("actor_given_up", actor=self.name, failures=self.failures + 1)
+            return None
+        self.outages = 0
+        self.failures += 1
+        delay = min(self.policy.first_delay * 2 ** (self.failures - 1), self.policy.longest_delay)
+        log.error("actor_failed", actor=self.name, failures=self.failures, restart_in=delay, exc_info=error)
+        return delay
+
+
 async def supervise(
     name: str,
     run: Callable[[], Awaitable[Any]],
@@ -55,7 +81,7 @@ async def supervise(
     error is raised. It ends the process, and the parent or the operator's supervisor starts a new one.
     Otherwise the process would continue without this actor, and operators might not notice it.
     """
-    failures = outages = 0
+    restarts = _Restarts(name, policy)
     while True:
         started = trio.current_time()
         if states is not None:
@@ -66,34 +92,30 @@ async def supervise(
             raise ActorEnded(name)
         except Exception as error:
             if trio.current_time() - started >= policy.healthy_after:
-                failures = outages = 0
-            is_outage = _is_outage(error)
-            if is_outage:
-                outages += 1
-                delay = min(policy.first_delay * 2 ** min(outages - 1, 30), policy.longest_outage_delay)
-                log.warning("actor_met_outage", actor=name, outage=describe_error(error), restart_in=delay)
-            elif failures >= policy.restarts:
-                log.critical("actor_given_up", actor=name, failures=failures + 1)
+                restarts = _Restarts(name, policy)
+            delay = restarts.delay_after(error)
+            if delay is None:
                 raise
-            else:
-                outages = 0
-                failures += 1
-                delay = min(policy.first_delay * 2 ** (failures - 1), policy.longest_delay)
-                log.exception("actor_failed", actor=name, failures=failures, restart_in=delay)
-            reason = "outage" if is_outage else "failure"
+            reason = "outage" if _is_outage(error) else "failure"
             if count_restart is not None:
                 count_restart(name, reason)
             if states is not None:
                 states.record_failure(name, reason)
         except BaseExceptionGroup as group:
-            # The actor was canceled, and a part of it failed during its cleanup. Raise the
-            # cancellation again, because the canceling scope needs it. Only log the failure: a
-            # process that was asked to stop should stop without an error.
-            stopped, errors = group.split(_is_stop)
-            if errors is not None:
-                log.exception("actor_failed_while_stopping", actor=name, exc_info=errors)
-            raise stopped or group from None
+            raise _log_and_drop_failures(name, group) from None
         await trio.sleep(jittered(delay))
+
+
+def _log_and_drop_failures(name: str, group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the cancellation of an actor of which a part failed during its cleanup.
+
+    The canceling scope needs the cancellation. The failure is only logged: a process that was asked
+    to stop should stop without an error.
+    """
+    stopped, errors = group.split(_is_stop)
+    if errors is not None:
+        log.error("actor_failed_while_stopping", actor=name, exc_info=errors)
+    return stopped or group
 
 
 def _is_outage(error: Exception) -> bool:

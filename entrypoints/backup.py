@@ -33,10 +33,11 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from entrypoints import logs
 from entrypoints.http.app import build_routes
-from entrypoints.main import base_url, embedded_data, open_database
+from entrypoints.parts import check_database_address, key_file, known_keys, store_keys, vault_of
 from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.starting import base_url, embedded_data, open_database
 from entrypoints.version import VERSION
-from entrypoints.wiring import Wired, application, check_database_address, key_file, known_keys, store_keys, vault_of, wire
+from entrypoints.wiring import Wired, application, wire
 
 KEYS_FILE: Final = "encryption-keys"
 SIGN_IN_ADDRESS: Final = Email("backup-verify@gatehouse.invalid")

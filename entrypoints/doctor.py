@@ -19,16 +19,14 @@ from adapters.http.payments import HttpPayments, KeyRefused
 from adapters.postgres.engine.embedded import EmbeddedError
 from adapters.postgres.engine.migrate import MigrationRefused, pending
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.model.domains import DnsFailed
 from entrypoints.bind import SYSTEMD, format_server, unix_path
-from entrypoints.main import base_url, running_database
-from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
-from entrypoints.wiring import (
+from entrypoints.parts import (
     allowed_targets,
     anonymizers,
     check_database_address,
@@ -41,6 +39,8 @@ from entrypoints.wiring import (
     smtp,
     vault_of,
 )
+from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
+from entrypoints.starting import base_url, running_database
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused

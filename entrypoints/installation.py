@@ -13,21 +13,14 @@ from pydantic import SecretStr
 
 from actors.actor_states import ActorStates
 from actors.metrics_refresher import Pool
-from core.kernel.errors import Invalid
 from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
-from entrypoints.settings import Settings, SettingsInvalid, TierSetting, load
+from entrypoints.setting_types import TierSetting
+from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.version import VERSION
 
 # The checks measure Argon2 and contact servers, so a platform owner who reloads the page must not start them again each time.
 CHECKS_LIFETIME: Final = 60.0  # seconds
-
-
-class NoInstallation(Invalid):
-    """There is no installation here. Set SSO_DATABASE_URL or SSO_DATA_DIR as for the service."""
-
-    def __init__(self, data_dir: Path) -> None:
-        super().__init__(f"There is no installation in {data_dir.resolve()}. Set SSO_DATABASE_URL or SSO_DATA_DIR as for the service.")
 
 
 class RunningInstallation:
@@ -69,7 +62,7 @@ class RunningInstallation:
 
 
 def _run_checks(settings: Settings) -> list[CheckFinding]:
-    # The doctor imports the wiring, and the wiring imports this module.
+    # Load it on first use: it loads the DNS library, which needs megabytes.
     from entrypoints.doctor import Health, run_checks
 
     results = {Health.GOOD: CheckResult.OK, Health.WARNING: CheckResult.WARNING, Health.BAD: CheckResult.FAILED}

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from entrypoints.settings import LogFormat, LogLevel
+from entrypoints.setting_types import LogFormat, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from entrypoints.http.edge.middleware import RequestRecord
+    from entrypoints.http.edge.request_record import RequestRecord
 
 STANDARD_OUTPUT: Final = 1
 # Lines of several processes on one pipe stay intact only up to this length (POSIX, write).

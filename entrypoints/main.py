@@ -4,10 +4,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from socket import socket
 from typing import Final, TypeVar
 from urllib.parse import urlencode
@@ -31,20 +30,20 @@ from core.demo import creation
 from core.demo.model.demo import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
-from core.kernel.uris import canonicalize
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
-from entrypoints.bind import has_own_address, parse_bind
+from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.protocol.listening import BindError, open_socket
 from entrypoints.http.edge.protocol.server import serve_http
-from entrypoints.installation import NoInstallation
+from entrypoints.parts import allowed_targets, encryption_keys, mail_folder
 from entrypoints.settings import Settings, SettingsInvalid
+from entrypoints.starting import NoInstallation, base_url, embedded_data, open_database
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
-from entrypoints.wiring import Wired, allowed_targets, application, check_settings, encryption_keys, mail_folder, start_actors, wire
+from entrypoints.wiring import Wired, application, check_settings, start_actors, wire
 from entrypoints.workers import run_workers
 from ports import Ports
 from ports.crypto import SealBroken
@@ -71,36 +70,6 @@ FIXABLE: Final = (
     StorageDown,
     Refusal,
 )
-
-
-@contextmanager
-def open_database(settings: Settings) -> Iterator[str]:
-    """Yield the connection string of the database: the operator's, or the embedded one, which is started for the block if needed."""
-    conninfo = running_database(settings)
-    if conninfo is not None:
-        yield conninfo
-        return
-    with embedded.start(embedded_data(settings)) as started:
-        yield started.conninfo
-
-
-def running_database(settings: Settings) -> str | None:
-    """Return the connection string of the operator's database, or of the embedded one if it runs, or None."""
-    return settings.database_url.get_secret_value() if settings.database_url is not None else embedded.attach(embedded_data(settings))
-
-
-def embedded_data(settings: Settings) -> Path:
-    """Return the directory of the embedded database."""
-    return settings.data_dir / "postgres"
-
-
-def base_url(settings: Settings, listening: socket | None = None) -> str:
-    """Return the base URL of links: the operator's setting, or the address of the socket."""
-    if settings.base_url is not None:
-        return settings.base_url
-    host, port = parse_bind(settings.bind) if listening is None else listening.getsockname()[:2]
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
-    return canonicalize(f"http://{host}:{port}")
 
 
 def run_service(settings: Settings, libraries: LibraryCheck, *, welcome: bool, show_password: bool) -> int:

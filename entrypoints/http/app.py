@@ -67,10 +67,13 @@ from entrypoints.http.edge.directory.log import DirectoryLog
 from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
 from entrypoints.http.edge.error_body import SCIM_JSON, oauth_error_body, oauth_error_of, scim_error_body, speaks_scim
 from entrypoints.http.edge.errors import error_page, handle_errors, prefers_page
-from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.middleware import DirectResponse, EdgeMiddleware, EdgeOptions, Headers, RequestRecord, json_error
-from entrypoints.http.edge.openapi import allows_any_origin, changes_state, describe_interface, interface_description, is_oauth
+from entrypoints.http.edge.middleware import EdgeMiddleware, EdgeOptions, Headers, json_error
+from entrypoints.http.edge.openapi import allows_any_origin, changes_state, is_oauth
+from entrypoints.http.edge.openapi.description import describe_interface, interface_description
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
+from entrypoints.http.edge.protocol.request_checks import DirectResponse
+from entrypoints.http.edge.rate_limits import RateLimits
+from entrypoints.http.edge.request_record import RequestRecord
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
 from entrypoints.http.pages.federation import end_session

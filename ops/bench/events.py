@@ -12,8 +12,8 @@ import psycopg
 from adapters.postgres.eventing.webhooks import secret_context
 from core.eventing.model.webhooks import new_signing_secret
 from core.kernel.values import rfc3339
+from entrypoints.parts import vault_of
 from entrypoints.settings import Settings
-from entrypoints.wiring import vault_of
 from ops.bench.filling import FREE_TIER, copy
 from ops.bench.processes import MeasurementFailed
 from ops.bench.service import Service, tidy

@@ -29,7 +29,7 @@ from core.kernel.rate_limits import AUTH, Bucket
 from core.kernel.roles import GRANTABLE
 from entrypoints.cli import main as command_line
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
@@ -278,7 +278,7 @@ def rate_limits() -> str:
     of_bucket: defaultdict[Bucket, list[str]] = defaultdict(list)
     for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
         access = access_of(view)
-        for bucket in access.limits if access.limited and not operation.startswith(("HEAD", "OPTIONS")) else ():
+        for bucket in access.limits if not operation.startswith(("HEAD", "OPTIONS")) else ():
             of_bucket[bucket].append(f"`{_shown(operation)}`")
     rows = [[", ".join(routes), _rate(bucket), str(bucket.burst)] for bucket, routes in of_bucket.items()]
     shared = ["all routes below `/auth/` and `/api/auth/` together, except those of the next table", _rate(AUTH), str(AUTH.burst)]

@@ -10,8 +10,8 @@ from mmdb_writer import MMDBWriter
 from netaddr import IPSet  # type: ignore[import-untyped]
 
 from adapters.anonymizers import AnonymizerDatabase, AnonymizerFileUnreadable, AnonymizerNetworks, NoAnonymizers, open_anonymizers
+from entrypoints.parts import anonymizers
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import anonymizers
 from tests.fakes.geoip import SHIPPED
 
 LIST = """\ufeff# networks of VPNs

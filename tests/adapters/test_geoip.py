@@ -7,8 +7,8 @@ import pytest
 
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from core.accounts.model.devices import Location
+from entrypoints.parts import geoip
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.wiring import geoip
 from tests.fakes.geoip import SHIPPED, write
 
 LISBON = Location("Lisbon", "PT")

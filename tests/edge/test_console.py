@@ -7,7 +7,7 @@ from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE
 
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import api_of
 from entrypoints.http.pages.applications.client_settings import GROUPS
 from entrypoints.http.pages.curl import commands, operations_of

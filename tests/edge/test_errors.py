@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 import core
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts import accounts
 from core.accounts.model import accounts as accounts_model
 from core.kernel.errors import (
@@ -48,7 +48,7 @@ from tests.support.builders import PASSWORD, Api, add_account, deliver, link, ma
 from tests.support.direct import ask, change_ports
 
 if TYPE_CHECKING:
-    from entrypoints.http.edge.middleware import RequestRecord
+    from entrypoints.http.edge.request_record import RequestRecord
 
 # The kinds of errors.
 KINDS: list[tuple[type[Exception], int, str]] = [

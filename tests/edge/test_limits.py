@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import Edge
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, make_edge, run_concurrently, run_sql

@@ -17,10 +17,9 @@ from core.kernel.api_scopes import DESCRIPTIONS
 from entrypoints.cli import main
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import BLUEPRINTS
-from entrypoints.http.edge import openapi
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import Credentials, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON
-from entrypoints.http.edge.openapi import interface_description
+from entrypoints.http.edge.openapi.description import interface_description
 from entrypoints.version import VERSION
 from tests.support.builders import Api
 from tests.support.openapi import PREFIX, description, operations
@@ -60,7 +59,7 @@ def test_operation_ids_are_unique_identifiers() -> None:
 
 
 async def test_two_operations_with_one_id_are_refused(app: QuartTrio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openapi, "operation_id", lambda _: "same")
+    monkeypatch.setattr("entrypoints.http.edge.openapi.description.operation_id", lambda _: "same")
     with pytest.raises(ValueError, match="same"):
         interface_description(app)
 
@@ -182,6 +181,11 @@ AUTHENTICATES_ITSELF: Final[dict[str, list[dict[str, list[str]]]]] = {
     "/auth/userinfo": [{"bearer": ["openid"]}, {"dpop": ["openid"]}],
 }
 
+ALTERNATIVES: Final[dict[Credentials, list[dict[str, list[str]]]]] = {
+    Credentials.ACCESS_TOKEN_OR_COOKIE: [{"cookie": []}],
+    Credentials.OPTIONAL_ACCESS_TOKEN: [{}],
+}
+
 
 @pytest.mark.slow
 async def test_the_security_of_an_operation_is_that_of_its_decorators(app: QuartTrio) -> None:
@@ -190,10 +194,10 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
         path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
-        optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
+        optional = ALTERNATIVES.get(access.credentials, [])
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
             scope = access.requirement(method).scope if access.is_of_api else None
-            schemes = [access.security] if access.security else []
+            schemes = [access.credentials.scheme] if access.credentials.scheme else []
             schemes += ["dpop"] if access.is_of_api else []
             schemes += ["service_account"] if scope is not None and access.opens_to_service_accounts else []
             schemes += ["personal_token"] if scope is not None and access.opens_to_personal_tokens else []

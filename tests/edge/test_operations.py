@@ -8,11 +8,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
 from core.authentication.tokens import signing_keys
 from entrypoints.http.app import Application, configure
-from entrypoints.http.pages import asset_url
+from entrypoints.http.edge.rendering.assets import asset_url
 from entrypoints.version import VERSION
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
@@ -20,8 +19,8 @@ from core.authentication.model.reauthentication import KeptForm, Reauthenticatio
 from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.branding import BrandingSettings, Design
-from entrypoints.http import pages
-from entrypoints.http.pages import form_targets
+from entrypoints.http.edge.rendering import assets, form_targets, templates
+from entrypoints.http.edge.rendering.page import Page
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
 
@@ -405,7 +404,7 @@ WITHOUT_FORMS = {
     "tenancy/sign_in_preview.html",
 }
 PARTS = {"base.html", "ui.html", "docs.html"}
-TEMPLATES = Path(pages.__file__).parent / "templates"
+TEMPLATES = assets.PAGES / "templates"
 
 
 def is_in_console(name: str) -> bool:
@@ -417,8 +416,8 @@ def is_in_console(name: str) -> bool:
 OUTSIDE = [name for name in PAGES if not is_in_console(name)]
 
 
-def render(name: str, **values: object) -> pages.Page:
-    return pages.render(name, **{**PAGES[name], **values})  # type: ignore[arg-type]  # the table knows each page's values
+def render(name: str, **values: object) -> Page:
+    return templates.render(name, **{**PAGES[name], **values})  # type: ignore[arg-type]  # the table knows each page's values
 
 
 def policy(headers: Mapping[str, str]) -> dict[str, str]:
@@ -539,7 +538,7 @@ def test_hostile_names_of_devices_are_escaped(key: str) -> None:
 
 def test_a_page_has_the_given_status() -> None:
     request_id = "q3f8cW0nT1y5"
-    page = pages.render(
+    page = templates.render(
         "error.html",
         status=429,
         title="Too many requests",
@@ -554,7 +553,7 @@ def test_a_page_has_the_given_status() -> None:
 
 def test_a_missing_value_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        pages.render("error.html", title="Not Found", request_id="q3f8cW0nT1y5")
+        templates.render("error.html", title="Not Found", request_id="q3f8cW0nT1y5")
 
 
 def test_a_refused_password_is_announced_to_screen_readers() -> None:
@@ -601,7 +600,7 @@ PORTAL = Design("Acme & Sons", BrandingSettings(LOGO, "#7a1fa2", "Acme Portal"))
 BRANDED = [name for name in OUTSIDE if name not in ("home.html", "error.html", *SCRIPTED)]
 
 
-def render_for(design: Design, name: str = "accounts/reset_password.html") -> pages.Page:
+def render_for(design: Design, name: str = "accounts/reset_password.html") -> Page:
     return render(name, design=design)
 
 
@@ -681,7 +680,7 @@ def test_hostile_product_names_are_escaped(name: str) -> None:
 
 
 def test_the_api_page_can_run_only_our_files() -> None:
-    page = pages.docs()
+    page = templates.docs()
     assert policy(page.headers) == {
         "default-src": "'none'",
         "script-src": "'self'",
@@ -697,16 +696,16 @@ def test_the_api_page_can_run_only_our_files() -> None:
     assert "<style" not in page.body
 
 
-@pytest.mark.parametrize("page", [pages.docs(), pages.render("home.html")], ids=["docs", "home"])
-def test_the_files_that_a_page_names_are_served(page: pages.Page) -> None:
+@pytest.mark.parametrize("page", [templates.docs(), templates.render("home.html")], ids=["docs", "home"])
+def test_the_files_that_a_page_names_are_served(page: Page) -> None:
     names = re.findall(r'"/assets/([^"]+)"', page.body)
     assert names
-    assert all(pages.asset(name) for name in names)
+    assert all(assets.asset(name) for name in names)
 
 
 def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
-    name = pages.asset_url("docs.js").removeprefix("/assets/")
-    asset = pages.asset(name)
+    name = assets.asset_url("docs.js").removeprefix("/assets/")
+    asset = assets.asset(name)
     assert asset is not None
     fingerprint = hashlib.sha256(asset.body()).hexdigest()[:16]
     assert name == f"docs.{fingerprint}.js"
@@ -723,5 +722,5 @@ def test_an_asset_is_cached_forever_under_the_name_of_its_content() -> None:
      "/etc/passwd", "../assets/icon.svg", "docs.js\0", "../assets/pages.css", "templates/base.html"],
 )  # fmt: skip
 def test_other_files_do_not_exist(name: str) -> None:
-    assert pages.asset(name) is None
-    assert pages.asset(name + pages.asset_url("icon.svg")) is None
+    assert assets.asset(name) is None
+    assert assets.asset(name + assets.asset_url("icon.svg")) is None

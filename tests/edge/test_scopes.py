@@ -8,7 +8,7 @@ import pytest
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from tests.proof.access.calls import routes
 from tests.support.builders import Api
 from tests.support.openapi import Operation, operations

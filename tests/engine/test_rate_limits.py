@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.rate_limits import Bucket
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts import accounts, email_changes
 from core.accounts.model.accounts import EmailTaken
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind

@@ -18,10 +18,10 @@ from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES
 from core.kernel.providers import OwnMethod, Provider
 from core.kernel.roles import GRANTABLE, Role
-from entrypoints.http.pages import _environment
+from entrypoints.http.edge.rendering.labels import LABELS
+from entrypoints.http.edge.rendering.templates import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
-from entrypoints.http.pages.labels import LABELS
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_sql
 

@@ -27,8 +27,8 @@ from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import SQL_FILES, migrate, read_migrations
 from adapters.postgres.engine.pool import Pool
 from entrypoints import backup
+from entrypoints.parts import key_file
 from entrypoints.settings import Settings
-from entrypoints.wiring import key_file
 from ports.crypto import SealBroken
 from tests.engine.catalog import catalog
 from tests.fakes.outside import FakeMailTransport, FakeMetrics

@@ -41,7 +41,7 @@ from adapters.http.payments import HttpPayments
 from adapters.http.providers import HttpProviders
 from adapters.http.sender import GuardedSender
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents

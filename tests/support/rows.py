@@ -11,7 +11,7 @@ import trio.testing
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, QueuedEmail
 from core.authentication.model.sessions import Session

@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.callers import ServiceContext
 from tests.engine.releases import migrate_to_0_9_0
 from tests.fakes.outside import FakeClock

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.kernel.roles import Role
 from ports import Ports

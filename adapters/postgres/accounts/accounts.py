@@ -11,7 +11,7 @@ from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Row
-from adapters.postgres.tenancy.domains import verified_owner
+from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
@@ -35,6 +35,8 @@ PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_det
 ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
 PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
+# A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
+SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
 LOCK_BY_EMAIL: Final = SELECT + "where email = %(email)s for no key update"
 

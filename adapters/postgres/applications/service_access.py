@@ -5,7 +5,7 @@ The conditions refer to a row of `services` or `api_resources` by its alias, and
 
 from typing import Final, LiteralString
 
-from adapters.postgres.billing.subscriptions import STATUS
+from adapters.postgres.applications.subscription_state import STATUS
 
 # The origins of `EnrollmentOrigin`, weakest first, and those that are assignments
 ORIGINS: Final = "array['self', 'subscription', 'directory', 'admin', 'api_key']"

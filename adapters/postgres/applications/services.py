@@ -7,7 +7,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
+from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row

@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
-from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
+from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active

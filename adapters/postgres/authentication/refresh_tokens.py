@@ -6,6 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import CONTEXT
+from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import (
     GRANT_WIDTH,
@@ -18,7 +19,6 @@ from adapters.postgres.authentication.openid import (
     to_scope,
 )
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
-from adapters.postgres.billing.subscriptions import ENTITLEMENT, entitlement
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant

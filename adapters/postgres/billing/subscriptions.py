@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.applications.subscription_state import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import (
     AlreadySubscribed,
     Entitlement,
@@ -19,16 +19,10 @@ from core.billing.model.subscriptions import (
 )
 from core.kernel.values import PageResult
 
-# The time decides whether a subscription has expired, even if the sweeper has not marked it yet. If
-# a payment provider manages the subscription, the provider's events decide.
-RAN_OUT: Final = "s.provider_subscription_id is null and s.current_period_end <= %(now)s"
-STATUS: Final = f"case when s.status = 'active' and {RAN_OUT} then 'expired' else s.status end"
 PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id")
 SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=Column(sql=STATUS, read=SubscriptionStatus))
 # For subscriptions that a payment provider manages: they do not expire by time.
 STORED_SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=SubscriptionStatus)
-# The current subscription of a user comes first.
-FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""
     select {SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
@@ -70,21 +64,6 @@ EXPIRE: Final = f"""
     update subscriptions s set status = 'expired', updated_at = %(now)s
     from plans p where s.id = any(array(select id from due)) and s.status = 'active' and p.id = s.plan_id
     returning {SUBSCRIPTION.columns}"""
-
-
-def entitlement(service_id: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return a query for the plan that this user has at this service: name, status, features. It has no row if there is none."""
-    return f"""
-        (select p.name, {STATUS} as status, p.features from subscriptions s join plans p on p.id = s.plan_id
-         where s.service_id = {service_id} and s.user_id = {user_id} {FIRST} limit 1)
-        union all
-        (select name, null, features from plans
-         where service_id = {service_id} and name = '{FREE_PLAN_NAME}' and removed_at is null order by created_at, id limit 1)
-        limit 1"""
-
-
-# Of a row of `entitlement` with the alias `n`
-ENTITLEMENT: Final = Record(Entitlement, "n", plan="n.name", status=SubscriptionStatus, features=tuple)
 
 
 class Subscriptions(Repository):

@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Scope:
     """A database connection with everything that its repositories need.
 
-    Each area has a subclass that declares its repositories; `adapters.postgres.engine.storage` joins them.
+    Each area has a subclass that declares its repositories; `adapters.postgres.storage` joins them.
     """
 
     def __init__(self, connection: Connection, vault: Vault, signals: Signals) -> None:

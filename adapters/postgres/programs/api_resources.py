@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.tenancy.domains import verified_owner
+from adapters.postgres.kernel.verified_domains import verified_owner
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.api_resources import (

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
@@ -41,8 +42,6 @@ LISTED: Final = f"""
         select u.email from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and case when a.org_id is null then u.is_platform_owner else m.id is not null end) w on true"""
 OF_ORG: Final = "a.org_id is not distinct from %(org_id)s"
-# In the order of the fields of `AccountSummary`.
-SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"  # the text is SERVICE_ACCOUNT_EMAIL
 CREDENTIAL_IS_LIVE: Final = "c.client_id = a.id and (c.expires_at is null or c.expires_at > %(now)s)"
 
 
@@ -104,7 +103,7 @@ class ServiceAccounts(Repository):
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
         return await self._one(
             lambda row: AccountSummary(str(row[0]), *row[1:]),
-            f"select {SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
+            f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
             org_id=org_id,
             account_id=account_id,
         )

@@ -5,28 +5,12 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.kernel.verified_domains import verified_owner
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
 
 # In the order that `to_claim` expects.
 COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
-
-
-def verified_owner(host: LiteralString) -> LiteralString:
-    """Return SQL for the id of the organization that verified this domain, or null.
-
-    If no organization verified the domain itself, the closest verified parent domain decides.
-    """
-    # Keep generate_subscripts: the planner expects fewer rows of generate_series if it knows the
-    # host, and would plan the statement anew each time, which takes longer than to execute it. Keep
-    # the limit in the lateral subquery: without it the planner may read all domains instead of the
-    # index.
-    labels = f"string_to_array({host}, '.')"
-    return f"""
-        (select d.org_id from generate_subscripts({labels}, 1) number
-         cross join lateral (
-             select org_id from domains where domain = array_to_string(({labels})[number:], '.') and verified_at is not null limit 1) d
-         order by number limit 1)"""
 
 
 VERIFIED_OWNER: Final = verified_owner("%(host)s")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.tenancy.domains import verified_owner
+from adapters.postgres.kernel.verified_domains import verified_owner
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy.model.domains import HomeRealmMatch, HomeRealmRoute

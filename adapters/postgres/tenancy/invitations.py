@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.programs.service_accounts import SUMMARY
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
@@ -186,7 +186,7 @@ def _page(parts: Sequence[LiteralString]) -> LiteralString:
     return f"""
     with matching as ({newest}),
     page as (select * from matching i {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
-    select counted.total, {INVITATION_NOW.columns}, u.id, u.email, u.is_platform_owner, u.created_at, {SUMMARY}
+    select counted.total, {INVITATION_NOW.columns}, u.id, u.email, u.is_platform_owner, u.created_at, {SERVICE_ACCOUNT_SUMMARY}
     from (select {totals} as total) counted
     left join (page i left join users u on u.id = i.invited_by
                left join service_accounts a on a.id = i.invited_by and a.org_id = i.org_id) on true

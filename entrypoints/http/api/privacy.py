@@ -29,7 +29,8 @@ from core.privacy.model.personal_data import (
     closure_message,
 )
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
-from entrypoints.http.edge.access import ApplicationTokens, person_anywhere
+from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses

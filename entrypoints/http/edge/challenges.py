@@ -3,6 +3,7 @@
 Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section 5.1.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from core.applications.model.api_keys import ApiKeyInvalid
@@ -11,9 +12,18 @@ from core.billing.model.provider_events import SignatureInvalid
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated
 from core.kernel.sign_in_age import AuthenticationInsufficient
-from entrypoints.http.edge.access import Access
+from entrypoints.http.edge.access.declaration import Access
 
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource/api"  # RFC 9728 section 3.1
+
+
+# The refusals of credentials other than access tokens. 401 must name a scheme (RFC 9110 section 15.5.2).
+# No registered scheme uses a custom header, so the last two are ours.
+FIXED: Final[Mapping[type[Refusal], str]] = {
+    ClientInvalid: 'Basic realm="gatehouse", charset="UTF-8"',  # RFC 6749 section 5.2
+    ApiKeyInvalid: 'ApiKey realm="gatehouse", header="X-Api-Key"',
+    SignatureInvalid: 'Signature realm="gatehouse", header="billing-signature"',
+}
 
 
 def challenge(refusal: Refusal, access: Access | None, method: str, base_url: str, *, is_bound: bool = False) -> str | None:
@@ -21,32 +31,31 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
 
     `is_bound`: the token was sent with the scheme DPoP, and so is its successor (RFC 9449 section 7.1).
     """
-    match refusal:
-        case ClientInvalid():
-            return 'Basic realm="gatehouse", charset="UTF-8"'  # RFC 6749 section 5.2
-        case ApiKeyInvalid():
-            # 401 must name a scheme (RFC 9110 section 15.5.2). No registered scheme uses a custom
-            # header, so this is ours.
-            return 'ApiKey realm="gatehouse", header="X-Api-Key"'
-        case SignatureInvalid():
-            return 'Signature realm="gatehouse", header="billing-signature"'
-        case ScopeInsufficient():
-            parameters = {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}
-        case AuthenticationInsufficient():
-            parameters = {"error": refusal.oauth_error, **refusal.needed}
-        case ProofRefused() | NonceRequired():
-            parameters = {"error": refusal.oauth_error}
-        case Unauthenticated():
-            # Without a token, no error is named (RFC 6750 section 3).
-            parameters = {"error": "invalid_token"} if refusal.token_sent else {}
-            scope = None if access is None else access.requirement(method).scope
-            if scope is not None:
-                parameters["scope"] = scope
-        case _:
-            return None
+    for kind, header in FIXED.items():
+        if isinstance(refusal, kind):
+            return header
+    parameters = _parameters(refusal, access, method)
+    if parameters is None:
+        return None
     if access is not None and access.is_of_api:
         parameters["resource_metadata"] = f"{base_url}{RESOURCE_METADATA_PATH}"
     scheme = "Bearer"
     if is_bound or isinstance(refusal, BoundTokenAsBearer):
         scheme, parameters["algs"] = "DPoP", " ".join(PROOF_ALGORITHMS)
     return " ".join([scheme, ", ".join(f'{name}="{value}"' for name, value in parameters.items())]).rstrip()
+
+
+def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[str, str] | None:
+    """Return the parameters that say what is wrong with the access token, or None if that is not the reason."""
+    match refusal:
+        case ScopeInsufficient():
+            return {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}
+        case AuthenticationInsufficient():
+            return {"error": refusal.oauth_error, **refusal.needed}
+        case ProofRefused() | NonceRequired():
+            return {"error": refusal.oauth_error}
+        case Unauthenticated():
+            # Without a token, no error is named (RFC 6750 section 3).
+            scope = None if access is None else access.requirement(method).scope
+            return ({"error": "invalid_token"} if refusal.token_sent else {}) | ({} if scope is None else {"scope": scope})
+    return None

@@ -18,9 +18,8 @@ from core.kernel.values import to_printable
 if TYPE_CHECKING:
     from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
     from entrypoints.http.edge.directory.log import DirectoryCall, DirectoryLog
-    from entrypoints.http.edge.limits import RateLimits
-    from entrypoints.http.edge.middleware import RequestRecord
-    from entrypoints.http.pages import Page
+    from entrypoints.http.edge.rate_limits import RateLimits
+    from entrypoints.http.edge.request_record import RequestRecord
     from ports import Ports
 
 # The number of characters of a User-Agent header that is stored. Without a limit, clients could
@@ -174,8 +173,3 @@ def no_content() -> Response:
     # A response without a body has neither header (RFC 9110 section 8.6).
     del response.headers["Content-Type"], response.headers["Content-Length"]
     return response
-
-
-def page_response(page: "Page") -> Response:
-    """Return the response for a rendered page."""
-    return Response(page.body, page.status, dict(page.headers))

@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.values import is_printable
-from entrypoints.http.edge.access import SAFE_METHODS, access_of
+from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
 from entrypoints.http.edge.context import request_record
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
@@ -130,7 +130,7 @@ def check_every_route(app: Quart) -> None:
             wrong.append(f"{rule.rule}: {error}")
             continue
         changes = (rule.methods or set()) - SAFE_METHODS
-        if changes and access.security in ("bearer", "cookie") and access.outlives is None:
+        if changes and access.credentials.scheme in ("bearer", "cookie") and access.outlives is None:
             wrong.append(f"{rule.rule}: it does not say whether its effect outlives an impersonation")
     if wrong:
         raise ValueError("; ".join(sorted(wrong)))

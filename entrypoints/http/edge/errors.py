@@ -27,7 +27,7 @@ from core.kernel.errors import (
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
 from entrypoints.http.edge.context import app_context, directory_call, request_record
 from entrypoints.http.edge.error_body import (
@@ -43,8 +43,9 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
+from entrypoints.http.edge.rendering.page import Page
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.validation import FieldsInvalid
-from entrypoints.http.pages import Page, render
 
 log = structlog.get_logger("http")
 

@@ -6,42 +6,15 @@ there, and not the users behind one address.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from uuid import UUID
 
 from quart import g
 
 from core.kernel.errors import Limited
-from core.kernel.rate_limits import AUTH, DEVICE, SCIM, Bucket
+from core.kernel.rate_limits import DEVICE, Bucket
 from core.kernel.values import digest
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import app_context, current_request, ports, request_record
-
-
-class RateLimits:
-    """The buckets of each route, scaled by the operator's factor. The factor None switches them off (security N-2).
-
-    `client_rate` is the number of requests per second for a client that authenticates. It replaces the
-    limit per address, because such a client exchanges the codes of all its users from one address.
-    """
-
-    def __init__(self, factor: float | None, client_rate: float) -> None:
-        self._factor = factor
-        self.of = lru_cache(maxsize=1024)(self._of)  # bounded by the number of routes
-        self.of_client = self.additional(AUTH.scaled(client_rate * AUTH.period))
-        self.of_session = self.additional(AUTH)
-        self.of_directory = self.additional(SCIM)
-
-    def _of(self, rule: str, own: tuple[Bucket, ...]) -> tuple[Bucket, ...]:
-        """Return the buckets of a route. `own` are those of its access decorator."""
-        if self._factor is None:
-            return ()
-        buckets = (AUTH, *own) if rule.startswith(("/auth/", "/api/auth/")) else own
-        return tuple(bucket.scaled(self._factor) for bucket in buckets)
-
-    def additional(self, bucket: Bucket) -> tuple[Bucket, ...]:
-        """Return a bucket for only some requests of a route, depending on their parameters."""
-        return () if self._factor is None else (bucket.scaled(self._factor),)
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:

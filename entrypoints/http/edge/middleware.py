@@ -4,8 +4,6 @@ Every request passes through this module, so it scans the headers only once, wit
 expressions and needless copies. The application fills in the route and the caller in
 `scope["request_record"]`. When the request ends, `observe` gets the record exactly once, and writes
 the log line and the metrics.
-
-The module is longer than 400 lines, because one class and its per-request state share private details.
 """
 
 import math
@@ -13,20 +11,26 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from os import urandom
 from typing import Any, NoReturn, Protocol
-from urllib.parse import unquote, unquote_to_bytes
 
 import structlog
 import trio
 
-from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
+from core.kernel.http_labels import METHODS, OTHER
 from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local
-from entrypoints.http.edge.error_body import SENTENCES, code_of, error_body, internal_error_message
-from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
+from entrypoints.http.edge.error_body import SENTENCES, error_body, internal_error_message
+from entrypoints.http.edge.protocol.request_checks import (
+    DirectResponse,
+    Scope,
+    allow_header,
+    check_request,
+    choose_request_id,
+    new_request_id,
+    normalize_target,
+    scan_headers,
+)
+from entrypoints.http.edge.request_record import RequestRecord
 
-Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -43,14 +47,6 @@ SHUTDOWN_RESPONSE_WITHIN = 1.0  # seconds to send the 503 of a request that the 
 # Probes may ask on a Unix socket directly, without a proxy.
 HEALTH_PATHS = frozenset({"/health", "/health/live", "/health/ready"})
 
-# These headers must not be repeated: two parts of the system could use different values (security
-# P-6, Hypercorn issue 280).
-_SIGNATURES = frozenset({b"billing-signature", b"stripe-signature"})
-_SINGLE = _SIGNATURES | {b"authorization", b"content-type", b"dpop", b"x-api-key", b"transfer-encoding", b"content-length"}
-_READ = _SINGLE | {b"accept", b"host", b"origin", b"x-forwarded-for", b"x-request-id", b"access-control-request-method"}
-
-_REQUEST_ID_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-
 
 class Routes(Protocol):
     """Lookups in the application's routes. Both must be fast. Paths have no trailing slash."""
@@ -63,57 +59,6 @@ class Routes(Protocol):
 
     def allows_any_origin(self, path: str) -> bool:
         """Return whether scripts of every origin may read the responses of this route."""
-
-
-class RequestRecord:
-    """The record of one request, for the log and the metrics."""
-
-    __slots__ = (
-        "aborted",
-        "address",
-        "after_response",
-        "caller",
-        "duration",
-        "error",
-        "error_code",
-        "impersonator",
-        "method",
-        "organization",
-        "path",
-        "request_id",
-        "route",
-        "status",
-    )
-
-    def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
-        self.request_id = request_id
-        self.method = method  # OTHER if it is not an HTTP method
-        self.path = path  # decoded; may contain any character, so logs must escape it
-        self.address = address  # the client address, which is not always the peer (security N-1)
-        self.status = 0  # 499 if the client disconnected before the response
-        self.duration = 0.0  # seconds until the last byte was sent
-        self.route = UNKNOWN_ROUTE  # the route template; the application sets this and the next four
-        self.caller: str | None = None
-        self.impersonator: str | None = None  # the platform owner who acts as the caller
-        self.organization: str | None = None
-        self.error_code: str | None = None
-        self.aborted = False  # the client closed (its half of) the connection before the response was complete
-        self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete
-        self.error: Exception | None = None  # an exception that the application did not turn into a response
-
-
-@dataclass(frozen=True, slots=True)
-class DirectResponse:
-    """A response that the middleware sends itself, without the application: an error, or the response to OPTIONS or HEAD."""
-
-    status: int
-    message: str = ""  # only for errors
-    close: bool = False  # close the connection, because the rest of its input is untrusted or useless
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-    @property
-    def code(self) -> str:
-        return code_of(self.status)
 
 
 # Returns headers and body of an error response, for a record and an Accept header. Browsers get
@@ -172,7 +117,7 @@ class EdgeMiddleware:
 
     def malformed(self, status: int, peer: str | None, *, observed: bool = True) -> tuple[Headers, bytes]:
         """Return the response to input that the server could not parse as a request, and observe it unless `observed` is false."""
-        record = RequestRecord(_new_request_id(), OTHER, "", client_address(peer, None, ()))
+        record = RequestRecord(new_request_id(), OTHER, "", client_address(peer, None, ()))
         error = DirectResponse(status, _MALFORMED.get(status, _MALFORMED[400]), close=True)
         record.status, record.error_code = status, error.code
         headers, body = self.render(error, record, None)
@@ -182,10 +127,10 @@ class EdgeMiddleware:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = self._monotonic()
-        headers, repeated, size = _scan_headers(scope)
+        headers, repeated, size = scan_headers(scope)
         record = self._new_record(scope, headers)
         scope = {**scope, "request_record": record}  # ASGI requires a copy for a changed scope
-        response = _unacceptable(scope, headers, repeated, size) or _normalize(scope, headers)
+        response = check_request(scope, headers, repeated, size) or normalize_target(scope, headers)
         record.path = scope["path"]
         if response is None and self._is_behind_proxy and record.address == NO_ADDRESS and record.path not in HEALTH_PATHS:
             log.warning("forwarded_for_missing", header="X-Forwarded-For", nginx=_NGINX_LINE, caddy="sent by default")
@@ -219,7 +164,9 @@ class EdgeMiddleware:
             address = forwarded_address(forwarded_for, self._trusted) or NO_ADDRESS
         else:
             address = client_address(peer, forwarded_for, self._trusted)
-        return RequestRecord(_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address)
+        return RequestRecord(
+            choose_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address
+        )
 
     def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
         """Return the state of this request, with the CORS policy of its path (security G-3)."""
@@ -248,7 +195,7 @@ class EdgeMiddleware:
             methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)
             if methods is None:
                 return None  # the application responds with 404
-            allow = _allow(methods)
+            allow = allow_header(methods)
             if call.allowed_origin is not None and b"access-control-request-method" in headers:
                 return DirectResponse(204, headers=((b"allow", allow), (b"access-control-allow-methods", allow), *_PREFLIGHT))
             return DirectResponse(204, headers=((b"allow", allow),))
@@ -316,23 +263,8 @@ class _Call:
     """The state of one request: the messages to and from the application."""
 
     __slots__ = (
-        "_middleware",
-        "_receive",
-        "_send",
-        "_sent",
-        "accept",
-        "allowed_origin",
-        "application",
-        "body_received",
-        "body_refusal",
-        "client_gone",
-        "complete",
-        "deadline",
-        "has_body",
-        "record",
-        "remaining_bytes",
-        "started",
-        "varies_by_origin",
+        "_middleware", "_receive", "_send", "_sent", "accept", "allowed_origin", "application", "body_received", "body_refusal",
+        "client_gone", "complete", "deadline", "has_body", "record", "remaining_bytes", "started", "varies_by_origin",
     )  # fmt: skip
 
     def __init__(
@@ -452,107 +384,10 @@ class _Call:
                 await self.respond(_SHUTTING_DOWN)
 
 
-def _scan_headers(scope: Scope) -> tuple[dict[bytes, bytes], bytes, int]:
-    """Return the headers that the middleware reads, the name of a repeated one or b"", and the size of all headers in bytes."""
-    size = len(scope["raw_path"]) + len(scope["query_string"])
-    headers: dict[bytes, bytes] = {}
-    repeated = b""
-    for name, value in scope["headers"]:
-        size += len(name) + len(value) + 4
-        if name in _READ:
-            if name not in headers:
-                headers[name] = value
-            elif name in _SINGLE:
-                repeated = name
-            elif name == b"x-forwarded-for":
-                headers[name] += b"," + value
-    return headers, repeated, size
-
-
-def _unacceptable(scope: Scope, headers: dict[bytes, bytes], repeated: bytes, size: int) -> DirectResponse | None:
-    """Return the error for a request that must not reach the application, or None (security P-5, P-6)."""
-    version = scope["http_version"]
-    if version not in ("1.1", "1.0") and scope["scheme"] == "http":
-        return _NOT_HTTP_1
-    if b"transfer-encoding" in headers and (b"content-length" in headers or version == "1.0"):
-        # This prevents request smuggling: a proxy could use the other one of the two lengths (RFC
-        # 9112 section 6.1).
-        return _AMBIGUOUS
-    if repeated:
-        framing = repeated in (b"content-length", b"transfer-encoding")
-        return DirectResponse(400, f"The header {repeated.decode()} was sent more than once. Send it once.", close=framing)
-    if size > MAX_HEADER_BLOCK:
-        # The server limits only its buffer, so a larger block that arrives in one piece passes it.
-        return DirectResponse(431, SENTENCES[431], close=True)
-    if scope["method"] == "CONNECT":
-        return _NO_PROXY
-    return None
-
-
-def _normalize(scope: Scope, headers: dict[bytes, bytes]) -> DirectResponse | None:
-    """Normalize `path` and `raw_path` for the route lookup: origin form, without a trailing slash.
-
-    Return the error for a target that no route can have, or None.
-    """
-    raw: bytes = scope["raw_path"]
-    if raw[:1] != b"/":
-        # The absolute form must be accepted (RFC 9112 section 3.2.2). Quart would parse it
-        # differently, and rules for certain paths could be bypassed.
-        if raw == b"*" and scope["method"] == "OPTIONS":
-            return None
-        scheme, _, rest = raw.partition(b"://")
-        authority, _, path = rest.partition(b"/")
-        if scheme.lower() not in (b"http", b"https") or authority.lower() != headers.get(b"host", b"").lower():
-            return DirectResponse(400, "The request target must be a path, such as /api/user.")
-        raw = scope["raw_path"] = b"/" + path
-        scope["path"] = unquote(raw.decode("ascii", "replace"))
-    if raw[-1:] == b"/" and len(raw) > 1 and raw[-2:] != b"//":
-        # A doubled slash is kept: that path is unknown.
-        scope["raw_path"] = raw[:-1]
-        scope["path"] = scope["path"][:-1]
-    # No route has an encoded slash. Decoded, it would bypass path rules of a proxy in front. No
-    # route has NUL, control characters, bidi overrides or invalid UTF-8 either (security N-5).
-    if b"%2f" in raw.lower() or not scope["path"].isprintable() or (b"%" in raw and not _is_utf8(raw)):
-        return DirectResponse(404, SENTENCES[404])
-    return None
-
-
-def _is_utf8(encoded: bytes) -> bool:
-    try:
-        unquote_to_bytes(encoded).decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _new_request_id() -> str:
-    return urandom(12).hex()
-
-
-def _request_id(offered: bytes | None) -> str:
-    """Return the client's request id if it is harmless, or a new one."""
-    if offered is not None and 8 <= len(offered) <= 64 and not offered.translate(None, _REQUEST_ID_ALPHABET):
-        return offered.decode("ascii")
-    return _new_request_id()
-
-
-@lru_cache(maxsize=256)
-def _allow(methods: frozenset[str]) -> bytes:
-    implied = {"OPTIONS", "HEAD"} if "GET" in methods else {"OPTIONS"}
-    return ", ".join(sorted(methods | implied)).encode()
-
-
 _MALFORMED = {**SENTENCES, 400: "The request is not valid HTTP."}
-_AMBIGUOUS = DirectResponse(
-    400, "The length of the request body is ambiguous. Send either Content-Length or Transfer-Encoding.", close=True
-)
 _NGINX_LINE = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
 _NOT_FORWARDED = DirectResponse(
     400, "The reverse proxy sent no client address. Let it set the header X-Forwarded-For; the log names the setting."
-)
-_NOT_HTTP_1 = DirectResponse(505, SENTENCES[505], close=True)
-_NO_PROXY = DirectResponse(
-    405, "This server is not a proxy. Send the request to the host itself.", close=True, headers=((b"allow", _allow(METHODS)),)
 )
 _TOO_LARGE = DirectResponse(413, SENTENCES[413], close=True)
 _TOO_SLOW = DirectResponse(408, SENTENCES[408], close=True)

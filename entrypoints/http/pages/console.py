@@ -27,14 +27,16 @@ from core.kernel.sign_in_age import SignInNotRecent
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.context import acting_member, app_context, page_response, ports, signed_in
+from entrypoints.http.edge.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
+from entrypoints.http.edge.redirects import redirect
+from entrypoints.http.edge.rendering.forms import refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import trim
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
 from entrypoints.http.pages.curl import commands
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
 from entrypoints.http.pages.notices import NOTICES

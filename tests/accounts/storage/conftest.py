@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from tests.support.rows import EVE, account, add
 from tests.support.storage_fixtures import *  # noqa: F403
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.kernel.policy import Policy
 from core.maintenance.model.housekeeping import Sweep

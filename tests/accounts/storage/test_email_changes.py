@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import EmailChange, EmailTaken
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.causes import SYSTEM

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginHistory
 from tests.accounts.storage.locations import LISBON, MINUTE, OSLO, PORTO, PORTUGAL, fingerprint

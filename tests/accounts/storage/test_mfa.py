@@ -7,7 +7,7 @@ import pytest
 
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.mfa import MfaEvent, MfaStatus, attempt_subject
 from core.kernel.callers import Person

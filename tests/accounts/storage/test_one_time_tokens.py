@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest

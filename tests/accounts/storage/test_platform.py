@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.email_queue import EmailBacklog, EmailOutcome
 from core.accounts.model.platform import PlatformFigures
 from ports import Ports

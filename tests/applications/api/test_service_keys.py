@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from core.applications.model.api_keys import MAX_KEY_LENGTH
 from core.kernel.roles import Permission
 from core.kernel.values import new_secret
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, run_sql
 from tests.support.direct import ask

@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service, ServiceType
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, digest

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
 from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
 from core.kernel.causes import SYSTEM

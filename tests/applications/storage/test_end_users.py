@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.applications.model.users import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider

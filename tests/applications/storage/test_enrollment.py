@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from tests.applications.storage.end_user_rows import enroll
 from tests.support.builders import add_organization, run_concurrently, run_sql

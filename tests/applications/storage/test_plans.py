@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import Plan
 from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization, run_sql

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications import services
 from core.applications.model.services import Service
 from core.kernel.causes import SYSTEM

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts import accounts
 from core.applications.model.users import ServiceUser
 from core.kernel.causes import SYSTEM

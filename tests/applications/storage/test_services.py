@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service

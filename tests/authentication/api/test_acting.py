@@ -17,7 +17,8 @@ from core.kernel.errors import NotFound
 from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInFacts
-from entrypoints.http.edge.access import View, access_of, member, person, person_if_present, platform_owner
+from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
+from entrypoints.http.edge.access.declaration import View, access_of
 from entrypoints.http.edge.context import caller
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.support.builders import (
     PASSWORD,
@@ -235,7 +235,7 @@ async def test_every_route_is_listed_as_allowed_or_forbidden(app: QuartTrio) -> 
     routes: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
     for rule in app.url_map.iter_rules():
         access = access_of(app.view_functions[rule.endpoint])
-        if access.security == "bearer" and access.name != "pre_auth":
+        if access.credentials.scheme == "bearer" and access.name != "pre_auth":
             routes[access.outlives is not True and access.name != "platform_owner"] |= {
                 (method, rule.rule) for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
             }

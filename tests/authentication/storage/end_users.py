@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user

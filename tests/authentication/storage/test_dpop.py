@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.authentication.model.dpop import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import SessionEnded

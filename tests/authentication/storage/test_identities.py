@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import ProviderTicket, ProviderToken
 from core.kernel.providers import Provider

@@ -10,8 +10,8 @@ from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.authentication.logins import SHARDS
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
+from adapters.postgres.storage import Postgres
 from core.accounts.model.devices import Location
 from core.accounts.model.risk import LoginRisk
 from core.authentication.model.sessions import Session

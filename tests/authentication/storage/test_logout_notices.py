@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.authentication.model.sessions import Presenter
 from core.kernel.values import digest, new_id
 from core.maintenance.model.housekeeping import Sweep

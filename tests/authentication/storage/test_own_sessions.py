@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import BrowserSession, SessionContext

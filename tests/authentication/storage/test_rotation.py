@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement

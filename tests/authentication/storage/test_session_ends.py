@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.authentication.model.sessions import LiveSessions
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest

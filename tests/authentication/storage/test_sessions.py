@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import new_email_change
 from core.accounts.model.profiles import NO_PROFILE, OwnProfile
 from core.authentication.model.sessions import Grant

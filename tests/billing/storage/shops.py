@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import Cancellation
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.causes import SYSTEM
 from tests.billing.storage.shops import PRICE, Shop, open_shop
 from tests.support.builders import run_concurrently, run_sql

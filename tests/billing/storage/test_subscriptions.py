@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.plans import FREE_PLAN_NAME
 from core.billing.model.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
 from core.kernel.causes import SYSTEM

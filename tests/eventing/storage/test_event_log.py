@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts import events
 from core.authentication.events import signed_in
 from core.kernel import event_catalog

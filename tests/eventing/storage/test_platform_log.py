@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import platform_log
+from adapters.postgres.storage import Postgres
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
 from core.kernel.callers import Person

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.eventing import siem
 from core.eventing.model import siem as siem_model
 from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemResult

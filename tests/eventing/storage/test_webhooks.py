@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.eventing import deliveries
 from core.eventing.model import webhooks as deliveries_model
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret

@@ -16,7 +16,7 @@ from core.federation.oauth.model.clients import ASSERTION_TYPE
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.roles import Role
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key
 from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql

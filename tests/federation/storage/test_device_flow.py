@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.device_flow import CODE_TTL, DeviceCode, DeviceRequestStatus
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest

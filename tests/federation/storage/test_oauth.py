@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
 from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.causes import SYSTEM

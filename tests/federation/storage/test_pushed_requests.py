@@ -4,7 +4,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.federation.oauth.model.pushed_requests import StoredRequest
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.federation.model.sign_in import ProviderState
 from core.kernel.providers import Provider
 from core.kernel.values import digest

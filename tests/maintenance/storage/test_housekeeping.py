@@ -13,8 +13,8 @@ import pytest
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
+from adapters.postgres.storage import Postgres, Transaction
 from core.accounts import events
 from core.accounts.model.accounts import AccountOrigin
 from core.accounts.model.email_queue import EmailOutcome

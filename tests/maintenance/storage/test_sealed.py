@@ -9,9 +9,9 @@ from adapters.postgres.authentication import email_sign_ins, identities, pre_aut
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
-from adapters.postgres.maintenance.sealed import COLUMNS
+from adapters.postgres.sealed_columns import COLUMNS
+from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.signing_keys import SigningKey
 from core.kernel.causes import SYSTEM

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account, EmailTaken
 from core.kernel.callers import Person
 from core.kernel.causes import System

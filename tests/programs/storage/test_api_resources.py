@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.federation.oauth.model.authorization import Agreement

@@ -9,7 +9,7 @@ from typing import Final
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import api_of
 from entrypoints.http.pages.curl import operations_of
 

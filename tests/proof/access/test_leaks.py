@@ -18,7 +18,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from entrypoints.http.edge.typed_fields import to_domain, to_routes
 from ports import Ports

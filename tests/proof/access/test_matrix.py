@@ -14,7 +14,7 @@ from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import Access, ApplicationTokens, access_of
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import CONSOLE, DONE
 from tests.proof.access.robots import Robot
@@ -165,7 +165,9 @@ REFUSED_TO_ALL = {"DELETE /scim/v2/Groups/{}"}
 
 
 async def test_no_grant_opens_routes_that_act_on_the_user(app: QuartTrio) -> None:
-    assert ACTS_ON_THE_USER.keys() == {route for route, view in routes(app) if access_of(view).only_users}
+    assert ACTS_ON_THE_USER.keys() == {
+        route for route, view in routes(app) if (access := access_of(view)).capability and access.programs is Programs.NONE
+    }
 
 
 async def test_owners_grant_what_routes_with_lasting_effects_need(app: QuartTrio) -> None:
@@ -208,7 +210,7 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
 
 def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     """Return the cell for a refusal by the access decorator, or None if it allows the caller."""
-    if access.security in (None, "billing_signature"):  # the caller is in the request, which any caller can send
+    if access.credentials in (Credentials.NONE, Credentials.BILLING_SIGNATURE):  # the caller is in the request, which any caller can send
         return None
     if access.name in ("page_session", "sign_in_session", *CONSOLE) and not caller.is_signed_in_browser:
         return TO_SIGN_IN
@@ -220,9 +222,9 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
         return None if caller.is_platform_owner else "403"
     if access.name == "member_page" and caller.role is None:
         return None  # the page does not exist for them
-    if access.or_cookie and caller.cookie is not None:
+    if access.credentials is Credentials.ACCESS_TOKEN_OR_COOKIE and caller.cookie is not None:
         return None if caller.is_signed_in_browser else "401"
-    if access.security == "scim_token":
+    if access.credentials is Credentials.SCIM_TOKEN:
         if caller.directory_of is None:
             return "401"
         return None if caller.directory_of.organization.status is OrganizationStatus.ACTIVE else "403*"
@@ -232,16 +234,16 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
         if access.permission not in caller.permissions:
             return "403"
         return None if caller.key_of.organization.status is OrganizationStatus.ACTIVE else "403*"
-    if caller.directory is not None and access.security == "bearer":
+    if caller.directory is not None and access.credentials.scheme == "bearer":
         return NO_ACCESS_TOKEN
-    if caller.robot is not None and access.security == "bearer":
+    if caller.robot is not None and access.credentials.scheme == "bearer":
         return robot_refusal(route, access, caller.robot, caller)
-    if caller.token is not None and access.security == "bearer":
+    if caller.token is not None and access.credentials.scheme == "bearer":
         return token_refusal(route, access, caller.token, caller)
     if access.name == "pre_auth":
         return None if caller.pre_auth is not None else "401"
     if caller.session is None and access.name != "member_page":  # optional credentials must be valid if they are sent
-        return None if access.optional and caller.pre_auth is None else "401"
+        return None if access.credentials is Credentials.OPTIONAL_ACCESS_TOKEN and caller.pre_auth is None else "401"
     if caller.is_application and access.applications is ApplicationTokens.NONE:
         return "403"
     if access.name == "platform_owner":
@@ -268,7 +270,7 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
         return "403"
     elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
         return "403*"
-    if (access.needs_person or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
+    if (access.programs is not Programs.ALL or access.outlives) and capability not in robot.granted & GRANTABLE.keys():
         return "403"
     return None if scope_of(capability, changes=not route.startswith("GET")) in robot.scopes else "403"
 
@@ -290,7 +292,7 @@ def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) 
         scope = find_scope(access.area, changes=changes)
     else:
         return "403"
-    return "403" if access.needs_person or scope not in token.scopes else None
+    return "403" if access.programs is not Programs.ALL or scope not in token.scopes else None
 
 
 def test_the_table_agrees_with_the_inventory() -> None:

@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.access.declaration import Access, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.state import changes_since, mark, state, undo
 from tests.proof.access.table import REQUESTS, read_matrix
@@ -42,7 +42,7 @@ WITHOUT_RECENT_SIGN_IN = {
 def outlives(route: str) -> bool:
     """Return whether an operation of the API outlives its caller. Reading is none, except for an export."""
     access = ACCESS[without_variant(route)]
-    if access.security == "cookie":
+    if access.credentials.scheme == "cookie":
         return False  # pages have a walk of their own
     return (bool(access.outlives) and not route.startswith("GET")) or access.sign_in is SignInAge.FRESH
 

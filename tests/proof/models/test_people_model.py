@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts import accounts, devices, mfa
 from core.accounts.model import mfa as mfa_model
 from core.accounts.model.accounts import CurrentPasswordWrong, LinkInvalid

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.provisioning.model.filters import (
     FURTHER_FIELDS,
     FieldComparison,

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Repositories
+from adapters.postgres.storage import Postgres, Repositories
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.maintenance.model.housekeeping import Sweep
 from ports.signals import NoSignals

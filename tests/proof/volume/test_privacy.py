@@ -8,7 +8,6 @@ import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.privacy import (
     END_INVITATIONS,
     INVITATION_EVENTS,
@@ -17,6 +16,7 @@ from adapters.postgres.privacy import (
     REDACT_JOINS,
     REMOVE_EMAILS,
 )
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.kernel.values import Email
 from core.maintenance.model import log_redaction

@@ -10,8 +10,8 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Repositories
 from adapters.postgres.maintenance.housekeeping import SWEEPS
+from adapters.postgres.storage import Postgres, Repositories
 from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Page

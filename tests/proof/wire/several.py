@@ -15,8 +15,9 @@ from pathlib import Path
 import trio
 
 from entrypoints import workers
-from entrypoints.http.edge.middleware import Receive, Scope, Send
+from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.listening import listen
+from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import serve_http
 from entrypoints.supervision import ParentLink, Supervisor, beat_forever
 

@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog.testing
@@ -18,13 +18,17 @@ import trio.testing
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from entrypoints.http.edge.middleware import App, Receive, RequestRecord, Scope, Send
+from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
+from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import HEADERS_WITHIN, serve_http
 from entrypoints.settings import KEEP_ALIVE
 from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from entrypoints.http.edge.request_record import RequestRecord
 
 LARGE = 320 * 65536  # more than the kernel buffers for a connection
 

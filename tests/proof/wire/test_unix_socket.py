@@ -13,8 +13,9 @@ from typing import Final
 import pytest
 import structlog.testing
 
-from entrypoints.http.edge.middleware import App, Receive, Scope, Send
+from entrypoints.http.edge.middleware import App, Receive, Send
 from entrypoints.http.edge.protocol.listening import BindError, listen, open_socket
+from entrypoints.http.edge.protocol.request_checks import Scope
 from tests import ROOT
 from tests.proof.wire.test_server import bare, say
 from tests.proof.wire.wire import serving

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

@@ -4,7 +4,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import ScimUser

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from tests.support.builders import run_sql

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
 from core.tenancy.model.domains import HomeRealmMatch

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.values import Email, new_id
 from core.tenancy.model.mail_server import MailServer, SmtpSettings
 from ports.crypto import SealBroken

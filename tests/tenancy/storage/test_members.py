@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
 from core.kernel.values import Email, Page

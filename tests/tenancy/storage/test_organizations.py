@@ -10,7 +10,7 @@ import trio
 
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres, Transaction
+from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role

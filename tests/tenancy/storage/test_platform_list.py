@@ -1,7 +1,7 @@
 """Storage of the list of all organizations."""
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.callers import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql

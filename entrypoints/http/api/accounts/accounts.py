@@ -16,7 +16,8 @@ from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
-from entrypoints.http.edge.access import ApplicationTokens, anyone, person, person_with_profile
+from entrypoints.http.edge.access import anyone, person, person_with_profile
+from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import (
     MAX_TEXT,
     EmailAddress,

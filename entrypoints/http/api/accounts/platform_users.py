@@ -13,7 +13,8 @@ from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import View, platform_owner
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -354,7 +355,7 @@ class RemovePlatformOwnerQuery(Query):
 
 
 @routes.post("/api/platform/owners")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @refuses(404)
 @validate_request(AddPlatformOwnerRequest)
 @returns(PlatformOwnerResponse)
@@ -369,7 +370,7 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 
 @routes.delete("/api/platform/owners/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @refuses(400)
 @validate_querystring(RemovePlatformOwnerQuery)
 @returns(PlatformOwnerResponse)

@@ -13,7 +13,8 @@ from core.applications import plans
 from core.applications.model.plans import PlanChanges, PlanTerms
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
-from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses

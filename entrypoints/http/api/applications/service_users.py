@@ -11,7 +11,8 @@ from core.applications import service_users
 from core.applications.model.users import ServiceUser
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
-from entrypoints.http.edge.access import View, service_key
+from entrypoints.http.edge.access import service_key
+from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses

@@ -19,7 +19,8 @@ from entrypoints.http.api.applications.service_settings import (
     Type,
     stored,
 )
-from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     Name,
@@ -292,7 +293,7 @@ async def rotate_secret(org_slug: str, service_slug: str, data: SecretRotationRe
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The service is deleted."})
 async def delete(org_slug: str, service_slug: str) -> Response:
     """Delete a service.

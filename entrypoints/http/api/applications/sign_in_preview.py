@@ -10,6 +10,7 @@ from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPre
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import refuses
@@ -92,7 +93,7 @@ def _to_saml(preview: SamlPreview) -> SamlPreviewResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
-@member(Capability.SERVICES_MANAGE, only_users=True)
+@member(Capability.SERVICES_MANAGE, programs=Programs.NONE)
 @refuses(400)
 @validate_querystring(SignInPreviewQuery)
 @returns(SignInPreviewResponse)

@@ -12,7 +12,8 @@ from core.authentication.model import identities as identities_model
 from core.authentication.model.identities import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import ApplicationTokens, person
+from entrypoints.http.edge.access import person
+from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses

@@ -11,6 +11,7 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.responses import returns
@@ -45,7 +46,7 @@ class ImpersonationResponse(ResponseModel):
 
 
 @routes.post("/api/platform/impersonate/<user_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, limit=IMPERSONATE, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @existing_user
 @validate_request(ImpersonationRequest)
 @returns(ImpersonationResponse)

@@ -11,6 +11,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -89,7 +90,7 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
 
 
 @routes.post("/api/user/personal-tokens")
-@verified_person(outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@verified_person(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @validate_request(PersonalTokenRequest)
 @returns(CreatedPersonalTokenResponse)
 async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
@@ -105,7 +106,7 @@ async def create(data: PersonalTokenRequest) -> CreatedPersonalTokenResponse:
 
 
 @routes.get("/api/user/personal-tokens")
-@person_anywhere(needs_person=True)
+@person_anywhere(programs=Programs.NONE)
 @returns(PersonalTokenListResponse)
 async def list_own() -> PersonalTokenListResponse:
     """List your personal access tokens.
@@ -117,7 +118,7 @@ async def list_own() -> PersonalTokenListResponse:
 
 
 @routes.delete("/api/user/personal-tokens/<personal_token_id>")
-@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.FRESH)
 @describes({204: "The token is revoked."})
 async def revoke(personal_token_id: str) -> Response:
     """Revoke one of your personal access tokens.
@@ -186,7 +187,7 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")
-@member(Capability.MEMBERS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The token is revoked."})
 async def revoke_in_organization(org_slug: str, personal_token_id: str) -> Response:
     """Revoke a personal access token of a member.

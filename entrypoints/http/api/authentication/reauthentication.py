@@ -12,6 +12,7 @@ from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts
 from entrypoints.http.api.authentication.identities import LinkStartResponse
 from entrypoints.http.edge.access import person_anywhere
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -34,7 +35,7 @@ class ReauthenticationOptionsResponse(ResponseModel):
 
 
 @routes.get(PATH)
-@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @returns(ReauthenticationOptionsResponse)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
@@ -82,7 +83,7 @@ def _to_response(sign_in: SignInFacts) -> ReauthenticationResponse:
 
 
 @routes.post(PATH)
-@person_anywhere(limit=(LOGIN, MFA_VERIFICATION), outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@person_anywhere(limit=(LOGIN, MFA_VERIFICATION), outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
 @validate_request(ReauthenticationRequest)
 @returns(ReauthenticationResponse)
@@ -97,7 +98,7 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
 
 
 @routes.post(f"{PATH}/email")
-@person_anywhere(limit=EMAIL_SIGN_IN, outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@person_anywhere(limit=EMAIL_SIGN_IN, outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
 @returns(Message)
 async def send_code() -> Message:
@@ -110,7 +111,7 @@ async def send_code() -> Message:
 
 
 @routes.post(f"{PATH}/<provider>")
-@person_anywhere(outlives=True, needs_person=True, sign_in=SignInAge.ANY)
+@person_anywhere(outlives=True, programs=Programs.NONE, sign_in=SignInAge.ANY)
 @refuses(400)
 @returns(LinkStartResponse)
 async def start_at_provider(provider: str) -> LinkStartResponse:

@@ -12,7 +12,8 @@ from core.billing import subscriptions
 from core.billing.model.subscriptions import Subscription, SubscriptionStatus
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.edge.access import ApplicationTokens, View, member, person, service_key
+from entrypoints.http.edge.access import member, person, service_key
+from entrypoints.http.edge.access.declaration import ApplicationTokens, View
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     DateTime,

@@ -25,7 +25,8 @@ from core.programs.model.api_resources import (
     ResourceScope,
 )
 from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
-from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
     Description,

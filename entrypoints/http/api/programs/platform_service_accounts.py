@@ -24,6 +24,7 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import validate_request
 from entrypoints.http.edge.context import no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -34,7 +35,7 @@ routes = Blueprint("platform_service_accounts", __name__)
 
 
 @routes.get("/api/platform/service-accounts")
-@platform_owner(Capability.PLATFORM_OWN, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
 @refuses(400)
 @validate_querystring(PageQuery)
 @returns(PlatformServiceAccountListResponse)
@@ -51,7 +52,7 @@ async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResp
 
 
 @routes.post("/api/platform/service-accounts")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @validate_request(PlatformServiceAccountRequest)
 @returns(PlatformServiceAccountResponse, 201)
 async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAccountResponse, int]:
@@ -64,7 +65,7 @@ async def create(data: PlatformServiceAccountRequest) -> tuple[PlatformServiceAc
 
 
 @routes.get("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
 @returns(PlatformServiceAccountResponse)
 async def get(account_id: str) -> PlatformServiceAccountResponse:
     """Get a service account of the platform.
@@ -75,7 +76,7 @@ async def get(account_id: str) -> PlatformServiceAccountResponse:
 
 
 @routes.patch("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @existing_account
 @validate_request(PlatformServiceAccountUpdateRequest)
 @returns(PlatformServiceAccountResponse)
@@ -85,7 +86,7 @@ async def update(account_id: str, data: PlatformServiceAccountUpdateRequest) -> 
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The service account is deleted."})
 async def delete(account_id: str) -> Response:
     """Delete a service account of the platform with its credentials. Its next request is refused."""
@@ -94,7 +95,7 @@ async def delete(account_id: str) -> Response:
 
 
 @routes.get("/api/platform/service-accounts/<account_id>/credentials")
-@platform_owner(Capability.PLATFORM_OWN, needs_person=True)
+@platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
 @returns(CredentialListResponse)
 async def list_credentials(account_id: str) -> CredentialListResponse:
     """List the credentials of a service account of the platform.
@@ -106,7 +107,7 @@ async def list_credentials(account_id: str) -> CredentialListResponse:
 
 
 @routes.post("/api/platform/service-accounts/<account_id>/credentials")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @existing_account
 @validate_request(CredentialRequest)
 @returns(CreatedCredentialResponse, 201)
@@ -122,7 +123,7 @@ async def create_credential(account_id: str, data: CredentialRequest) -> tuple[C
 
 
 @routes.delete("/api/platform/service-accounts/<account_id>/credentials/<credential_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account of the platform.

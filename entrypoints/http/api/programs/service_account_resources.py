@@ -10,6 +10,7 @@ from core.programs import service_account_resources
 from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
@@ -47,7 +48,7 @@ def _to_response(resource: AccountResource) -> AccountResourceResponse:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
 @returns(AccountResourceListResponse)
 async def list_resources(org_slug: str, account_id: str) -> AccountResourceListResponse:
     """List the API resources that a service account gets tokens for.
@@ -59,7 +60,7 @@ async def list_resources(org_slug: str, account_id: str) -> AccountResourceListR
 
 
 @routes.put("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
 @validate_request(AccountResourceRequest)
 @returns(AccountResourceResponse)
@@ -74,7 +75,7 @@ async def save(org_slug: str, account_id: str, resource_id: str, data: AccountRe
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources/<resource_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The service account gets no further tokens for the API resource."})
 async def remove(org_slug: str, account_id: str, resource_id: str) -> Response:
     """Take away a service account's scopes of an API resource.

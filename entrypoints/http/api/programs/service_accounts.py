@@ -30,7 +30,8 @@ from entrypoints.http.api.programs.service_account_models import (
     to_new_account,
     to_response,
 )
-from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import ResponseModel, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -55,7 +56,7 @@ def existing_account(view: View) -> View:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
 @refuses(400)
 @validate_querystring(PageQuery)
 @returns(ServiceAccountListResponse)
@@ -72,7 +73,7 @@ async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountL
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @validate_request(ServiceAccountRequest)
 @returns(ServiceAccountResponse, 201)
 async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAccountResponse, int]:
@@ -86,7 +87,7 @@ async def create(org_slug: str, data: ServiceAccountRequest) -> tuple[ServiceAcc
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
 @returns(ServiceAccountResponse)
 async def get(org_slug: str, account_id: str) -> ServiceAccountResponse:
     """Get a service account.
@@ -97,7 +98,7 @@ async def get(org_slug: str, account_id: str) -> ServiceAccountResponse:
 
 
 @routes.patch("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
 @validate_request(ServiceAccountUpdateRequest)
 @returns(ServiceAccountResponse)
@@ -112,7 +113,7 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The service account is deleted."})
 async def delete(org_slug: str, account_id: str) -> Response:
     """Delete a service account with its credentials.
@@ -125,7 +126,7 @@ async def delete(org_slug: str, account_id: str) -> Response:
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
 @returns(CredentialListResponse)
 async def list_credentials(org_slug: str, account_id: str) -> CredentialListResponse:
     """List the credentials of a service account.
@@ -137,7 +138,7 @@ async def list_credentials(org_slug: str, account_id: str) -> CredentialListResp
 
 
 @routes.post("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_account
 @validate_request(CredentialRequest)
 @returns(CreatedCredentialResponse, 201)
@@ -154,7 +155,7 @@ async def create_credential(org_slug: str, account_id: str, data: CredentialRequ
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/credentials/<credential_id>")
-@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @describes({204: "The credential is revoked."})
 async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account.
@@ -191,7 +192,7 @@ def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsRespo
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, needs_person=True)
+@member(Capability.ORGANIZATION_OWN, programs=Programs.IF_GRANTED)
 @returns(CreatedSecretsResponse)
 async def list_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
     """List the API keys and SCIM tokens that a service account created and that still work.
@@ -202,7 +203,7 @@ async def list_created_secrets(org_slug: str, account_id: str) -> CreatedSecrets
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.RECENT)
+@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.RECENT)
 @returns(CreatedSecretsResponse)
 async def end_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
     """End all API keys and SCIM tokens that a service account created, and return them.

@@ -14,7 +14,8 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
-from entrypoints.http.edge.access import View, platform_owner
+from entrypoints.http.edge.access import platform_owner
+from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_on_platform, no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -303,7 +304,7 @@ async def change_tier(org_id: UUID, data: OrganizationTierRequest) -> ChangedOrg
 
 
 @routes.delete("/api/platform/organizations/<org_id>")
-@platform_owner(Capability.PLATFORM_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @existing_organization
 @refuses(400)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})

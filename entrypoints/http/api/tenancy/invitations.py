@@ -15,6 +15,7 @@ from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
@@ -194,7 +195,7 @@ async def resend(org_slug: str, invitation_id: str) -> ListedInvitationResponse:
 
 
 @routes.post("/api/organizations/<org_slug>/invitations/<invitation_id>/accept")
-@member(Capability.MEMBERS_MANAGE, outlives=True, needs_person=True)
+@member(Capability.MEMBERS_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @refuses(400)
 @returns(Empty)
 async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:

@@ -11,6 +11,7 @@ from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model.mail_server import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
@@ -121,7 +122,7 @@ class MailServerTestResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
-@member(Capability.INTEGRATIONS_MANAGE, outlives=False, only_users=True)
+@member(Capability.INTEGRATIONS_MANAGE, outlives=False, programs=Programs.NONE)
 @returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.

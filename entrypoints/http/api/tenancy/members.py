@@ -13,7 +13,8 @@ from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder
 from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
-from entrypoints.http.edge.access import View, member
+from entrypoints.http.edge.access import member
+from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
@@ -193,7 +194,7 @@ class RoleChangeResponse(ResponseModel):
 
 
 @routes.patch("/api/organizations/<org_slug>/members/<user_id>")
-@member(Capability.ROLES_MANAGE, outlives=True, needs_person=True)
+@member(Capability.ROLES_MANAGE, outlives=True, programs=Programs.IF_GRANTED)
 @existing_member
 @validate_request(RoleRequest)
 @returns(RoleChangeResponse)
@@ -239,7 +240,7 @@ async def send_password_reset(org_slug: str, user_id: str) -> Message:
 
 
 @routes.post("/api/organizations/<org_slug>/leave")
-@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, needs_person=True)
+@member(Capability.ORGANIZATION_VIEW, outlives=True, inactive=True, programs=Programs.IF_GRANTED)
 @refuses(400)
 @describes({204: "You are no longer a member."})
 async def leave(org_slug: str) -> Response:
@@ -282,7 +283,7 @@ class OwnershipTransferResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/transfer-ownership")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @validate_request(OwnershipTransferRequest)
 @returns(OwnershipTransferResponse)
 async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> OwnershipTransferResponse:

@@ -13,6 +13,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
+from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
@@ -201,7 +202,7 @@ async def update(org_slug: str, data: OrganizationUpdateRequest) -> Organization
 
 
 @routes.delete("/api/organizations/<org_slug>")
-@member(Capability.ORGANIZATION_OWN, outlives=True, needs_person=True, sign_in=SignInAge.FRESH)
+@member(Capability.ORGANIZATION_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
 @describes({204: "The organization and everything that belongs to it is deleted. The accounts of its members remain."})
 async def delete(org_slug: str) -> Response:
     """Delete an organization permanently.
@@ -224,7 +225,7 @@ class SelectedOrganizationResponse(ResponseModel):
 
 
 @routes.post("/api/organizations/<org_slug>/select")
-@member(Capability.ORGANIZATION_VIEW, outlives=False, needs_person=True)
+@member(Capability.ORGANIZATION_VIEW, outlives=False, programs=Programs.IF_GRANTED)
 @refuses(429)
 @returns(SelectedOrganizationResponse)
 async def select(org_slug: str) -> SelectedOrganizationResponse:

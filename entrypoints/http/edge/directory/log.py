@@ -3,21 +3,15 @@
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import structlog
 import trio
-from quart import g, request
 
-from core.kernel.callers import ScimClient
 from core.kernel.errors import Outage
-from core.kernel.values import parse_id
 from core.provisioning import request_log
-from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest, ScimTokenRecord, attributes_of_filter
-from entrypoints.http.edge.context import agent, app_context, request_record
-from entrypoints.http.edge.middleware import RequestRecord
+from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest
 from ports import Ports
 
 log = structlog.get_logger("directory_log")
@@ -88,34 +82,3 @@ class DirectoryLog:
             log.warning("scim_requests_not_logged", kind=type(error).__name__)
         finally:
             del self._unwritten[org_id]
-
-
-async def authenticate_directory(secret: str) -> ScimClient:
-    """Return the directory with this SCIM token, and have the request logged, also if it is refused.
-
-    Raises: the errors of `scim_tokens.find` and `scim_tokens.authenticate`.
-    """
-    token = await scim_tokens.load_record(app_context().ports, secret)
-    _log_call(token)
-    return scim_tokens.authenticate(token, address=request_record().address, agent=agent())
-
-
-def _log_call(token: ScimTokenRecord) -> None:
-    """Have the current request logged after its response, with the organization of this token, which may be expired."""
-    record, context = request_record(), app_context()
-    call = DirectoryCall(token.org_id, token.token_id, context.ports.clock.now(), _path_of(record.route, request.view_args or {}))
-    if request.query_string and (text := request.args.get("filter")) is not None:
-        call.attributes = attributes_of_filter(text)
-    g.directory_call = call
-
-    async def write(ended: RequestRecord) -> None:
-        await context.directory_log.write(call.org_id, call.ended(ended.method, ended.status))
-
-    record.after_response = write
-
-
-def _path_of(route: str, arguments: dict[str, Any]) -> str:
-    """Return the path of a route, with arguments that are ids. Others could be names of users."""
-    for name, value in arguments.items():
-        route = route.replace(f"<{name}>", str(value) if parse_id(str(value)) is not None else f"{{{name}}}")
-    return route

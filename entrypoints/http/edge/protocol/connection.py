@@ -10,7 +10,8 @@ from quart_trio.asgi import TrioASGIHTTPConnection
 from quart_trio.wrappers.request import TrioBody
 from werkzeug.datastructures import Headers
 
-from entrypoints.http.edge.middleware import Receive, Scope
+from entrypoints.http.edge.middleware import Receive
+from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.size_limits import MAX_BODY
 
 

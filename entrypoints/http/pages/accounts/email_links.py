@@ -21,25 +21,19 @@ from core.tenancy.model.branding import Design
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
-from entrypoints.http.edge.context import caller, page_response, ports
+from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
+from entrypoints.http.edge.redirects import redirect, safe_next, with_next
+from entrypoints.http.edge.rendering.forms import form_page, refused_form_page
+from entrypoints.http.edge.rendering.labels import label
+from entrypoints.http.edge.rendering.page import Page, page_response
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.pages import Page, render
-from entrypoints.http.pages.authentication.sign_in import (
-    form_page,
-    links,
-    page_values,
-    redirect,
-    refused_form_page,
-    safe_next,
-    sign_in_browser,
-    visitor_with_mfa,
-    with_next,
-)
-from entrypoints.http.pages.labels import label
+from entrypoints.http.edge.visitors import visitor_with_mfa
+from entrypoints.http.pages.authentication.sign_in import links, page_values, sign_in_browser
 
 routes = Blueprint("email_links", __name__)
 

@@ -13,8 +13,8 @@ from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
-from entrypoints.http.pages.labels import LABELS
 
 routes = Blueprint("account_log_pages", __name__)
 

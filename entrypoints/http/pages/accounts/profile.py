@@ -16,9 +16,10 @@ from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import page_response, ports, signed_in
+from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages import render
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,

@@ -14,20 +14,14 @@ from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email, digest
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, page_response, ports
+from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import (
-    form_page,
-    links,
-    path_to_store,
-    read_own_form,
-    redirect,
-    refused_page,
-    safe_next,
-    values_of,
-    visitor_with_mfa,
-)
+from entrypoints.http.edge.redirects import path_to_store, redirect, safe_next
+from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.edge.visitors import visitor_with_mfa
+from entrypoints.http.pages.authentication.sign_in import links, values_of
 
 routes = Blueprint("sign_up", __name__)
 

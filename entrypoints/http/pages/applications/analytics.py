@@ -12,9 +12,9 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
+from entrypoints.http.edge.rendering.labels import label, sign_in_methods
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import ListQuery, console_page, shows
-from entrypoints.http.pages.labels import label, sign_in_methods
 
 routes = Blueprint("analytics_pages", __name__)
 

@@ -20,6 +20,7 @@ from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, validate_querystring
+from entrypoints.http.edge.rendering.labels import LABELS, label
 from entrypoints.http.pages.applications import client_settings as form
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
@@ -37,7 +38,6 @@ from entrypoints.http.pages.console import (
     secret_page,
     with_query,
 )
-from entrypoints.http.pages.labels import LABELS, label
 
 routes = Blueprint("applications", __name__)
 

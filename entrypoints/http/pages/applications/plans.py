@@ -20,6 +20,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import (
     ListQuery,
@@ -37,7 +38,6 @@ from entrypoints.http.pages.console import (
     to_number,
     wrong_field,
 )
-from entrypoints.http.pages.labels import LABELS
 
 routes = Blueprint("plan_pages", __name__)
 

@@ -20,19 +20,10 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.redirects import redirect, safe_next, with_next
+from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.pages.authentication.sign_in import (
-    form_page,
-    page_values,
-    presented_browser,
-    read_own_form,
-    redirect,
-    refused_page,
-    safe_next,
-    sign_in_again,
-    sign_in_response,
-    with_next,
-)
+from entrypoints.http.pages.authentication.sign_in import page_values, presented_browser, sign_in_again, sign_in_response
 
 routes = Blueprint("email_sign_in_pages", __name__)
 

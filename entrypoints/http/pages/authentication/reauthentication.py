@@ -29,14 +29,16 @@ from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import sign_in_session
-from entrypoints.http.edge.context import page_response, ports, signed_in
+from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import redirect, refused_page, safe_next
+from entrypoints.http.edge.redirects import redirect, safe_next
+from entrypoints.http.edge.rendering.forms import refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.pages.console import FieldInvalid, redirect_with_notice, wrong_field
 
 routes = Blueprint("reauthentication_pages", __name__)

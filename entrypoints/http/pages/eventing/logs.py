@@ -20,8 +20,8 @@ from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
-from entrypoints.http.pages.labels import label
 
 routes = Blueprint("log_pages", __name__)
 

@@ -29,14 +29,16 @@ from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import person_or_browser, sign_in_session, to_sign_in
+from entrypoints.http.edge.access import person_or_browser, sign_in_session
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import page_response, ports, request_record, signed_in
+from entrypoints.http.edge.context import ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import no_access_page, redirect, refused_page, safe_next, with_next
+from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in, with_next
+from entrypoints.http.edge.rendering.forms import no_access_page, refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
 
 routes = Blueprint("device_pages", __name__)
 

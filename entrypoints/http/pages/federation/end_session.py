@@ -10,13 +10,17 @@ from core.federation.oauth.model.end_session import END_SESSION_PATH, Applicatio
 from core.kernel.callers import Visitor
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.tenancy import branding
+from entrypoints.http.api.federation.browser_pages import end_page
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import page_response, ports
+from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import end_page, redirect, sign_out_browser, visitor
+from entrypoints.http.edge.redirects import redirect
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.edge.visitors import visitor
+from entrypoints.http.pages.authentication.sign_in import sign_out_browser
 
 routes = Blueprint("end_session", __name__)
 

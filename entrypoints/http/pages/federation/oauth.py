@@ -33,14 +33,17 @@ from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, page_response, ports, request_record
+from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages import render
+from entrypoints.http.edge.redirects import redirect
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.accounts.sign_up import sign_up_form
-from entrypoints.http.pages.authentication.sign_in import redirect, sign_in_form, visitor_with_mfa
+from entrypoints.http.pages.authentication.sign_in import sign_in_form
 
 routes = Blueprint("oauth_pages", __name__)
 
@@ -81,7 +84,7 @@ PARAMETERS: Final = {
 
 
 @routes.get(AUTHORIZE_PATH)
-@anyone(limited=False)
+@anyone(limit=None)
 @refuses(400, 404, 429)
 @describes_page(
     {
@@ -121,7 +124,7 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
 
 
 @routes.post(AUTHORIZE_PATH)
-@anyone(limited=False)
+@anyone(limit=None)
 @refuses(400, 403, 404, 429)
 @describes_page(
     {

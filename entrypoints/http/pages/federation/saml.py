@@ -1,4 +1,4 @@
-"""SAML pages: continue a sign-on, return to the application, end a logout."""
+"""The page that continues a SAML sign-on."""
 
 from functools import partial
 
@@ -6,17 +6,19 @@ from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.model.users import NoAccessToService
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
+from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnReturn
 from core.kernel.access import AddressNotVerified
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import refuse
+from entrypoints.http.api.federation.browser_pages import result_page
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, page_response, ports
+from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import no_access_page, refused_page, sign_in_form, visitor
+from entrypoints.http.edge.rendering.forms import no_access_page
+from entrypoints.http.edge.visitors import visitor
+from entrypoints.http.pages.authentication.sign_in import sign_in_form
 
 routes = Blueprint("saml_pages", __name__)
 
@@ -62,27 +64,3 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
         cookies.set_session_cookie(response, secret, session.expires_at)
     cookies.clear_saml_cookie(response, state)
     return response
-
-
-def result_page(result: SignOnResult) -> Response:
-    """Return the page that posts a response to the application.
-
-    It posts with a script, and has a button for browsers without scripts.
-    """
-    page = render(
-        "federation/saml_response.html",
-        scripted=True,
-        acs_url=result.acs_url,
-        saml_response=result.saml_response,
-        relay_state=result.relay_state,
-        is_error=result.is_error,
-    )
-    return page_response(page)
-
-
-def logout_error_page(refusal: Refusal, path: str) -> Response:
-    """Return the page for an invalid message during a logout.
-
-    Its button continues the logout at this path.
-    """
-    return refused_page(refusal, "federation/logout_error.html", next_path=path)

@@ -16,6 +16,7 @@ from core.programs.model.credentials import Credential, CredentialKind, NewCrede
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.context import app_context, ports
+from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
@@ -27,7 +28,6 @@ from entrypoints.http.pages.console import (
     to_model,
     wrong_field,
 )
-from entrypoints.http.pages.labels import label
 
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."

@@ -12,8 +12,9 @@ from core.tenancy import branding, organizations
 from core.tenancy.model.branding import ColorInvalid, Design, LogoInvalid
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, page_response, ports
-from entrypoints.http.pages import email_page, render
+from entrypoints.http.edge.context import acting_member, ports
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import email_page, render
 from entrypoints.http.pages.console import (
     accepts,
     console_page,

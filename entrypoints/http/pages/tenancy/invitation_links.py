@@ -21,26 +21,18 @@ from core.tenancy import branding, invitations
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, page_response, ports
+from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.redirects import redirect, with_next
+from entrypoints.http.edge.rendering.forms import check_browser_form, form_page, refused_form_page, refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.pages import render
+from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
-from entrypoints.http.pages.authentication.sign_in import (
-    JOINED,
-    check_browser_form,
-    form_page,
-    page_values,
-    presented_browser,
-    redirect,
-    refused_form_page,
-    refused_page,
-    sign_in_response,
-    visitor_with_mfa,
-    with_next,
-)
+from entrypoints.http.pages.authentication.sign_in import JOINED, page_values, presented_browser, sign_in_response
 
 routes = Blueprint("invitation_pages", __name__)
 

@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.values import new_id
-from entrypoints.http.edge.access import ApplicationTokens, access_of
+from entrypoints.http.edge.access.declaration import ApplicationTokens, access_of
 from tests.accounts.profiles import NO_FIELDS
 from tests.authentication.api.service_sessions.shop import Shop
 from tests.proof.access.calls import routes
@@ -97,7 +97,7 @@ async def test_an_application_has_no_other_rights_even_for_an_owner(app: QuartTr
     allowed, refused_routes, keys = set(), set(), set()
     for route, view in routes(app):
         access, (method, rule) = access_of(view), route.split()
-        if access.security in (None, "cookie", "billing_signature"):
+        if access.credentials.scheme in (None, "cookie", "billing_signature"):
             continue
         if access.applications is not ApplicationTokens.NONE:
             allowed.add(route)

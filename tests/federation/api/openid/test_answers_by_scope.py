@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
-from entrypoints.http.edge.access import ApplicationTokens, access_of
+from entrypoints.http.edge.access.declaration import ApplicationTokens, access_of
 from tests.federation.api.openid.client import OpenIdClient
 from tests.federation.api.relying import claims, give_consent
 from tests.federation.api.test_introspection import introspect

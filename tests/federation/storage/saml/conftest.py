@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.storage import Postgres
+from adapters.postgres.storage import Postgres
 from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.model.messages import SamlStatus
 from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn

@@ -7,7 +7,7 @@ from typing import Final
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from tests.proof.access.calls import Request, call, prepare, routes
 from tests.proof.access.state import mark, undo
 from tests.proof.access.table import OF_THE_SESSION, REQUESTS

@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http import pages
+from entrypoints.http.edge.rendering import assets
 from tests.proof.access.pages.opening import open_all
 from tests.proof.access.world import World
 from tests.proof.e2e.browser import Browser
@@ -24,7 +24,7 @@ SCRIPT: Final = re.compile(r"<script.*?</script>", re.DOTALL)
 
 def standalone(body: str) -> str:
     """Return a page that needs no server: with its styles inside, and without its script."""
-    styles = pages.asset(pages.asset_url("console.css").removeprefix("/assets/"))
+    styles = assets.asset(assets.asset_url("console.css").removeprefix("/assets/"))
     assert styles is not None
     inside = f"<style>{styles.body().decode()}</style>"
     return SCRIPT.sub("", STYLES.sub(lambda _: inside, body))

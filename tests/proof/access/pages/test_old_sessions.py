@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.reauthentication import SECRETS
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
@@ -30,7 +30,7 @@ TABLE = read_matrix()
 CHANGES = [
     (route, next((name for name in BROWSERS if TABLE[route].get(name) in (DONE, "200", "303")), None))
     for route in TABLE
-    if ACCESS[without_variant(route)].security == "cookie"
+    if ACCESS[without_variant(route)].credentials.scheme == "cookie"
     and route.startswith("POST")
     and ACCESS[without_variant(route)].sign_in_age("POST") is not SignInAge.ANY
 ]

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access import access_of
+from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.openapi import api_of
 from entrypoints.http.pages.console import ONCE_ATTRIBUTE
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -50,7 +50,7 @@ def test_every_form_that_makes_something_works_once() -> None:
     documented = {f"{method} {path}": operation["responses"].keys() for method, path, operation in operations()}
     makes = set()
     for route, view in VIEWS.items():
-        if route.startswith("POST /app/") and access_of(view).security == "cookie":
+        if route.startswith("POST /app/") and access_of(view).credentials.scheme == "cookie":
             main = next(iter(api_of(view)), "")
             if "200" in documented[path_of(route)] or (main.startswith("POST") and documented[path_of(main)] & {"201", "202"}):
                 makes.add(route)

@@ -29,7 +29,7 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
-from entrypoints.http.edge.openapi_security import CLIENT_SECURITY
+from entrypoints.http.edge.openapi.security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.responses import returns
 

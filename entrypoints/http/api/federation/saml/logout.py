@@ -15,6 +15,7 @@ from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model.logout import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
+from entrypoints.http.api.federation.browser_pages import logout_error_page, signed_out_page
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, SamlParameters, continue_at, read_parameters
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
@@ -22,8 +23,7 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.authentication.sign_in import signed_out_page, visitor
-from entrypoints.http.pages.federation.saml import logout_error_page
+from entrypoints.http.edge.visitors import visitor
 
 routes = Blueprint("saml_logout", __name__)
 

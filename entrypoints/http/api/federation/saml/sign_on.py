@@ -14,17 +14,18 @@ from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInv
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
+from entrypoints.http.api.federation.browser_pages import result_page
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
 from entrypoints.http.edge import cookies
-from entrypoints.http.edge.access import anyone, person_or_browser, to_sign_in
+from entrypoints.http.edge.access import anyone, person_or_browser
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
-from entrypoints.http.pages.authentication.sign_in import no_access_page
-from entrypoints.http.pages.federation.saml import result_page
+from entrypoints.http.edge.redirects import to_sign_in
+from entrypoints.http.edge.rendering.forms import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from core.federation.oauth.model.clients import TOKEN_PATH
 from core.kernel.api_scopes import DESCRIPTIONS, Area
-from entrypoints.http.edge.access import Access
+from entrypoints.http.edge.access.declaration import Access, Credentials
 
 SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
     "bearer": {
@@ -55,6 +55,11 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 # An OAuth client has its credentials in the header or in the body. A public client has none.
 CLIENT_SECURITY: Final[Sequence[Mapping[str, Sequence[str]]]] = ({"client": []}, {})
+# The alternatives to an access token.
+FURTHER: Final[Mapping[Credentials, list[dict[str, list[str]]]]] = {
+    Credentials.ACCESS_TOKEN_OR_COOKIE: [{"cookie": []}],
+    Credentials.OPTIONAL_ACCESS_TOKEN: [{}],
+}
 
 
 def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
@@ -62,9 +67,9 @@ def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
 
     An empty one stands for a caller without credentials.
     """
-    if access.security is None:
+    if access.credentials.scheme is None:
         return []
-    schemes, scopes = [access.security], []
+    schemes, scopes = [access.credentials.scheme], []
     if access.is_of_api:
         schemes.append("dpop")
         scope = access.requirement(method.upper()).scope
@@ -72,5 +77,4 @@ def alternatives_of(access: Access, method: str) -> list[dict[str, list[str]]]:
             scopes.append(scope.value)
             schemes += ["service_account"] if access.opens_to_service_accounts else []
             schemes += ["personal_token"] if access.opens_to_personal_tokens else []
-    optional: list[dict[str, list[str]]] = [{"cookie": []}] if access.or_cookie else [{}] if access.optional else []
-    return [*({scheme: scopes} for scheme in schemes), *optional]
+    return [*({scheme: scopes} for scheme in schemes), *FURTHER.get(access.credentials, [])]

@@ -2,16 +2,13 @@
 
 quart-schema describes the models of a route. This module adds unique operation ids, path
 parameters, responses without a model, and one shared component per model. The error responses and
-the security entry of a route follow from its access decorator, so they cannot disagree with it. The
-module is longer than 400 lines, half of which are texts.
+the security entry of a route follow from its access decorator, so they cannot disagree with it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from inspect import getdoc
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final
 
-from pydantic import BaseModel
 from quart import Quart
 from quart_schema import Info, OpenAPIProvider, QuartSchema, Tag
 from werkzeug.routing.rules import Rule
@@ -19,18 +16,15 @@ from werkzeug.routing.rules import Rule
 from core.kernel.display import PRODUCT
 from core.kernel.policy import Policy
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge.access import Access, access_of
+from entrypoints.http.edge.access.declaration import Access, Credentials, access_of
 from entrypoints.http.edge.error_body import SCIM_JSON, speaks_scim
-from entrypoints.http.edge.limits import RateLimits
-from entrypoints.http.edge.openapi_components import ERROR_SCHEMAS, form_or_json_body, json_body, share_models
-from entrypoints.http.edge.openapi_security import SECURITY_SCHEMES, alternatives_of
+from entrypoints.http.edge.openapi import PAGE, RouteDocs, docs_of
+from entrypoints.http.edge.openapi.components import ERROR_SCHEMAS, form_or_json_body, json_body, share_models
+from entrypoints.http.edge.openapi.security import SECURITY_SCHEMES, alternatives_of
 from entrypoints.http.edge.queries import repeatable_parameters
+from entrypoints.http.edge.rate_limits import RateLimits
 from entrypoints.version import VERSION
 
-V = TypeVar("V", bound=Callable[..., Any])
-
-_DOCS = "_route_docs"
-PAGE = "text/html"
 _PAGE_CONTENT: Final = {PAGE: {"schema": {"type": "string"}}}
 
 ABOUT = """A self-hosted, multi-tenant single sign-on and identity platform.
@@ -40,130 +34,6 @@ message for people, `error_code` is a stable code for programs.
 
 Programs use service accounts or personal access tokens. Their tokens need the scope that an operation lists. The access token of a user's
 own session has no scopes, and needs none."""
-
-
-class Details(TypedDict, total=False):
-    """The optional documentation of a route that has no models."""
-
-    query: Mapping[str, str]  # required query parameters with their descriptions
-    optional: Mapping[str, str]  # optional query parameters
-    form: Sequence[str]  # the names of the required form fields
-    other_content_types: Sequence[str]  # of the same responses, beside `content_type`
-    changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
-    request_schema: Mapping[str, Any]  # of the JSON body
-    response_schema: Mapping[str, Any]  # of a response with JSON
-    api: Sequence[str]  # the operations of the API that do what the page does, the main one first: `GET /api/organizations`
-
-
-@dataclass(frozen=True, slots=True)
-class RouteDocs:
-    """The documentation of a route, in addition to its models. Decorators of this module add to it."""
-
-    responses: Mapping[int, str] = field(default_factory=dict)  # statuses with their descriptions
-    content_type: str | None = None  # of the responses
-    query: Mapping[str, str] = field(default_factory=dict)
-    optional: Mapping[str, str] = field(default_factory=dict)
-    form: Sequence[str] = ()
-    other_content_types: Sequence[str] = ()
-    changes_state: bool = False
-    request_schema: Mapping[str, Any] | None = None
-    response_schema: Mapping[str, Any] | None = None
-    api: Sequence[str] = ()
-    form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
-    errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
-    security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
-    for_oauth: bool = False
-    any_origin: bool = False
-    for_both: bool = False  # programs and browsers
-    succeeds_with_page: bool = False
-
-    @property
-    def is_page(self) -> bool | None:
-        """Return whether the route is a page or a file of pages, for browsers, or None if programs call it too."""
-        return None if self.for_both else self.content_type == PAGE or bool(self.api)
-
-
-def _docs_of(view: Callable[..., Any] | None) -> RouteDocs:
-    docs: RouteDocs = getattr(view, _DOCS, RouteDocs())
-    return docs
-
-
-def _document(**parts: Any) -> Callable[[V], V]:
-    def decorate(view: V) -> V:
-        setattr(view, _DOCS, replace(_docs_of(view), **parts))
-        return view
-
-    return decorate
-
-
-def describes(responses: Mapping[int, str], *, content_type: str | None = None, **details: Unpack[Details]) -> Callable[[V], V]:
-    """Document a route that has no models. `responses` maps statuses to descriptions."""
-    return _document(responses=responses, content_type=content_type, **details)
-
-
-def describes_page(responses: Mapping[int, str], **details: Unpack[Details]) -> Callable[[V], V]:
-    """Document a page for browsers. Its errors are pages too."""
-    return describes(responses, content_type=PAGE, **details)
-
-
-def refuses(*statuses: int) -> Callable[[V], V]:
-    """Document error statuses beyond those that follow from the route's access and body."""
-    return _document(errors=frozenset(statuses))
-
-
-def takes(model: type[BaseModel]) -> Callable[[V], V]:
-    """Document the model of a request body that clients send as a form or as JSON."""
-    return _document(form_or_json=model)
-
-
-def serves_both(view: V) -> V:
-    """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
-    return _document(for_both=True)(view)
-
-
-def succeeds_with_page(view: V) -> V:
-    """Mark a route that answers success with a page, unless the client asks for JSON."""
-    return _document(succeeds_with_page=True)(view)
-
-
-def speaks_oauth(view: V) -> V:
-    """Mark a route for OAuth clients, which get errors in the format of OAuth."""
-    return _document(for_oauth=True)(view)
-
-
-def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V]:
-    """Document the security schemes of a route that authenticates its callers itself, with the scopes that it needs."""
-    return _document(security=alternatives)
-
-
-def any_origin(view: V) -> V:
-    """Let scripts of every origin call a route that has no path parameters and reads no cookies (security G-3)."""
-    return _document(any_origin=True)(view)
-
-
-def is_page(view: Callable[..., Any]) -> bool | None:
-    """Return whether this route is a page for browsers, or None if programs call it too."""
-    return _docs_of(view).is_page
-
-
-def api_of(view: Callable[..., Any] | None) -> Sequence[str]:
-    """Return the operations of the API that do what this page does, the main one first. None stands for an unknown route."""
-    return _docs_of(view).api
-
-
-def changes_state(view: Callable[..., Any]) -> bool:
-    """Return whether GET on this route has side effects."""
-    return _docs_of(view).changes_state
-
-
-def allows_any_origin(view: Callable[..., Any]) -> bool:
-    """Return whether scripts of every origin may read the responses of this route."""
-    return _docs_of(view).any_origin
-
-
-def is_oauth(view: Callable[..., Any] | None) -> bool:
-    """Return whether this route is for OAuth clients. None stands for an unknown route."""
-    return _docs_of(view).for_oauth
 
 
 ERRORS = {
@@ -265,12 +135,12 @@ class Provider(OpenAPIProvider):
 
     def _complete_operation(self, rule: Rule, method: str, operation: dict[str, Any]) -> None:
         view = self._app.view_functions[rule.endpoint]
-        docs, access = _docs_of(view), access_of(view)
+        docs, access = docs_of(view), access_of(view)
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
         _complete_body(operation, docs)
-        if docs.security or access.security is not None:
+        if docs.security or access.credentials is not Credentials.NONE:
             operation["security"] = list(docs.security) or alternatives_of(access, method)
         if not operation.get("description") and docs.api:
             operation["description"] = _as_in_api(docs.api)
@@ -353,11 +223,11 @@ def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *,
         statuses |= {400, 413, 415}
     elif method in ("post", "put", "patch"):
         statuses.add(413)  # the middleware limits every body, even if the route reads none
-    if access.security is not None and not docs.is_page:  # pages redirect to the sign-in page instead
+    if access.credentials is not Credentials.NONE and not docs.is_page:  # pages redirect to the sign-in page instead
         statuses |= {401, 403}
     if access.is_of_platform:
         statuses.add(403)
-    if access.security == "scim_token" or (access.limited and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
+    if access.credentials is Credentials.SCIM_TOKEN or (access.limit is not None and DOCUMENTED_LIMITS.of(rule.rule, access.limits)):
         statuses.add(429)
     if rule.arguments:
         statuses.add(404)
@@ -375,7 +245,7 @@ def _errors(rule: Rule, statuses: Iterable[int], docs: RouteDocs) -> dict[int, A
 
 def _responses(described: Mapping[Any, Any], errors: Mapping[int, Any], docs: RouteDocs, access: Access) -> dict[str, Any]:
     """Return all responses in the order of their statuses. `described` are those with models, from quart-schema."""
-    redirect = SIGN_IN_REDIRECT if access.security == "cookie" else {}
+    redirect = SIGN_IN_REDIRECT if access.credentials is Credentials.COOKIE else {}
     by_status = {**redirect, **errors, **described, **_responses_without_model(docs)}
     responses = {str(status): response for status, response in sorted(by_status.items())}
     for status, response in responses.items():

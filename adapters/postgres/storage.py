@@ -19,12 +19,14 @@ from adapters.postgres.engine.pool import Pool, translated
 from adapters.postgres.engine.scope import PendingSignals, repository
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
 from adapters.postgres.eventing.repositories import EventingRepositories
+from adapters.postgres.expiring_secrets import ExpiringSecrets
 from adapters.postgres.federation.repositories import FederationRepositories
 from adapters.postgres.kernel.repositories import KernelRepositories
 from adapters.postgres.maintenance.repositories import MaintenanceRepositories
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
+from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.tenancy.repositories import TenancyRepositories
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
@@ -60,7 +62,9 @@ class Repositories(
     """All repositories. The ports Reading, Transaction and Autocommit each show a part of them."""
 
     account_logs = repository(AccountLogs)
+    expiring_secrets = repository(ExpiringSecrets)
     privacy = repository(Privacy)
+    sealed = repository(SealedColumns)
 
 
 class Transaction(Repositories):

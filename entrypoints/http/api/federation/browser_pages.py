@@ -1,0 +1,67 @@
+"""The pages that endpoints of SAML and OpenID Connect show to browsers."""
+
+from quart import Response
+
+from core.federation.oauth import end_session
+from core.federation.oauth.model.end_session import ApplicationReturn
+from core.federation.saml.model.logout import LogoutFinished
+from core.federation.saml.model.sign_on import SignOnResult
+from core.kernel.errors import Refusal
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.redirects import redirect, with_next
+from entrypoints.http.edge.rendering.forms import refused_page
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
+
+
+def result_page(result: SignOnResult) -> Response:
+    """Return the page that posts a response to the application.
+
+    It posts with a script, and has a button for browsers without scripts.
+    """
+    page = render(
+        "federation/saml_response.html",
+        scripted=True,
+        acs_url=result.acs_url,
+        saml_response=result.saml_response,
+        relay_state=result.relay_state,
+        is_error=result.is_error,
+    )
+    return page_response(page)
+
+
+def logout_error_page(refusal: Refusal, path: str) -> Response:
+    """Return the page for an invalid message during a logout.
+
+    Its button continues the logout at this path.
+    """
+    return refused_page(refusal, "federation/logout_error.html", next_path=path)
+
+
+async def signed_out_page(outcome: LogoutFinished) -> Response:
+    """Return the page at the end of a logout, with a link to sign in again.
+
+    If an application requested the logout, the browser returns there. If the logout is partial, the
+    page says so first, and links to the application.
+    """
+    application = await end_session.find_return(ports(), outcome.after)
+    if application is not None and not outcome.is_partial:
+        return redirect(application.url)
+    next_path = ACCOUNT_PATH if application is not None or outcome.after is None else outcome.after
+    return end_page(application, is_partial=outcome.is_partial, next_path=next_path)
+
+
+def end_page(
+    application: ApplicationReturn | None, *, is_partial: bool = False, cannot_return: bool = False, next_path: str = ACCOUNT_PATH
+) -> Response:
+    """Return the page for a user who is signed out, with a link to this application or else to the sign-in page."""
+    page = render(
+        "federation/signed_out.html",
+        is_partial=is_partial,
+        cannot_return=cannot_return,
+        sign_in_path=with_next(SIGN_IN_PATH, next_path),
+        application=None if application is None else application.service_name,
+        return_url=None if application is None else application.url,
+    )
+    return page_response(page)

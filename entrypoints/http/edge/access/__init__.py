@@ -1,0 +1,102 @@
+"""Access decorators. Every route has exactly one, directly below the route decorator, so that it runs first."""
+
+from functools import partial
+
+from core.kernel.rate_limits import BILLING, Bucket
+from core.kernel.roles import Capability, Permission
+from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.edge.access import callers
+from entrypoints.http.edge.access.declaration import Access, Credentials, Programs
+from entrypoints.http.edge.access.guards import AccessDecorator
+
+anyone = AccessDecorator(Access("anyone"), callers.as_anyone)
+# OAuth clients. The body names the client; the route authenticates it and counts its requests.
+application = AccessDecorator(Access("application", limit=None), callers.as_anyone)
+# Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get
+# a response.
+operations = AccessDecorator(Access("operations", limit=None), callers.as_anyone)
+person = AccessDecorator(Access("person", Credentials.ACCESS_TOKEN), callers.as_person)
+# The statement that reads the session also reads the profile, for `own_profile()`.
+person_with_profile = AccessDecorator(Access("person", Credentials.ACCESS_TOKEN), callers.as_person_with_profile)
+# The organization of a token is only context (decision 54). Routes outside organizations, such as
+# signing out, must work even if the user has left the organization of the token.
+person_anywhere = AccessDecorator(Access("person_anywhere", Credentials.ACCESS_TOKEN), partial(callers.as_person, allow_former_users=True))
+verified_person = AccessDecorator(
+    Access("verified_person", Credentials.ACCESS_TOKEN, verified=True), partial(callers.as_person, allow_former_users=True)
+)
+# The token may be missing. If one is sent, it must be valid.
+person_if_present = AccessDecorator(Access("person_if_present", Credentials.OPTIONAL_ACCESS_TOKEN), callers.as_person_if_present)
+
+# Signed-in users with an access token, or with the session cookie of our pages. Forms of our pages
+# carry a form token; a GET must be safe to open from any page. It redirects to the sign-in page.
+person_or_browser = AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE), callers.as_person_or_browser)
+# A pending sign-in, with its pre-auth token (security J-8).
+pre_auth = AccessDecorator(Access("pre_auth", Credentials.PRE_AUTH_TOKEN, outlives=False), callers.as_pre_auth)
+# The payment provider, authenticated by the signature over the raw body (security H-1).
+signed_by_billing = AccessDecorator(Access("signed_by_billing", Credentials.BILLING_SIGNATURE, limit=BILLING), callers.as_billing)
+# A directory with a SCIM token. Its requests count per organization, after authentication.
+scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN), callers.as_scim_client)
+# A browser with a session on our pages. Other browsers are redirected to the sign-in page. In the
+# console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
+sign_in_session = AccessDecorator(Access("sign_in_session", Credentials.COOKIE), callers.as_browser)
+page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), callers.as_console_user)
+platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_browser_of_platform_owner)
+
+
+def member(
+    capability: Capability,
+    *,
+    outlives: bool | None = None,
+    inactive: bool = False,
+    programs: Programs = Programs.ALL,
+    sign_in: SignInAge | None = None,
+) -> AccessDecorator:
+    """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
+    access = Access(
+        "member",
+        Credentials.ACCESS_TOKEN,
+        capability=capability,
+        outlives=outlives,
+        inactive=inactive,
+        programs=programs,
+        sign_in=sign_in,
+    )
+    return AccessDecorator(access, callers.as_member)
+
+
+def platform_owner(
+    capability: Capability,
+    *,
+    outlives: bool | None = None,
+    programs: Programs = Programs.ALL,
+    limit: Bucket | tuple[Bucket, ...] = (),
+    sign_in: SignInAge | None = None,
+) -> AccessDecorator:
+    """Return the decorator for platform owners, and for service accounts of the platform with a scope for the capability."""
+    access = Access(
+        "platform_owner",
+        Credentials.ACCESS_TOKEN,
+        capability=capability,
+        outlives=outlives,
+        programs=programs,
+        limit=limit,
+        sign_in=sign_in,
+    )
+    return AccessDecorator(access, callers.as_platform_owner)
+
+
+def member_page(
+    capability: Capability, *, outlives: bool | None = None, inactive: bool = False, sign_in: SignInAge | None = None
+) -> AccessDecorator:
+    """Return the decorator for browsers of members who have the capability in the organization `<org_slug>`.
+
+    Other browsers are redirected to the sign-in page, and members who have not confirmed their
+    membership to the page on which they can. The rule is that of the API's route that does the same.
+    """
+    access = Access("member_page", Credentials.COOKIE, capability=capability, outlives=outlives, inactive=inactive, sign_in=sign_in)
+    return AccessDecorator(access, callers.as_browser_of_member)
+
+
+def service_key(permission: Permission) -> AccessDecorator:
+    """Return the decorator for API keys with the permission."""
+    return AccessDecorator(Access("service_key", Credentials.API_KEY, permission=permission), callers.as_service_key)

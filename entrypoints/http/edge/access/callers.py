@@ -1,0 +1,245 @@
+"""How the access decorators identify and authorize the caller of a request."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, cast
+
+from quart import Response, g, request
+from werkzeug.datastructures import Headers
+
+from core.applications import api_keys
+from core.applications.model import api_keys as api_keys_model
+from core.authentication import browser, callers, impersonation
+from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
+from core.authentication.tokens import signing_keys
+from core.billing.model import provider_events
+from core.kernel.access import (
+    AddressNotVerified,
+    NotAPlatformOwner,
+    NotForApplications,
+    NotWhileImpersonating,
+    NotWithOpenId,
+    OwnMembershipNotConfirmed,
+    Requirement,
+    require_sign_in,
+)
+from core.kernel.callers import Person, ServiceAccountCaller
+from core.kernel.errors import SessionEnded, Unauthenticated, refuse
+from core.kernel.page_paths import ORGANIZATIONS_PATH
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens
+from entrypoints.http.edge.context import agent, anonymous, app_context, current_request, ports, request_record
+from entrypoints.http.edge.cookies import session_cookie
+from entrypoints.http.edge.directory.authentication import authenticate_directory
+from entrypoints.http.edge.limits import take_directory_token
+from entrypoints.http.edge.proofs import read_proof
+from entrypoints.http.edge.protocol.connection import LazyBody
+from entrypoints.http.edge.redirects import to_sign_in
+
+# The header that Stripe uses, so that Stripe can call this endpoint directly.
+SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"
+
+
+class NotSignedIn(Unauthenticated):
+    """Sign in first. Send an access token, or open this page in a browser and sign in there."""
+
+
+async def as_anyone(_: Access) -> None:
+    g.caller = anonymous()
+
+
+def bearer_token(headers: Headers | None = None) -> str:
+    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7).
+
+    Raises: Unauthenticated.
+    """
+    scheme, _, token = (current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
+    token = token.lstrip(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthenticated
+    return token
+
+
+async def presented_token() -> PresentedToken:
+    """Return the access token of the request: with the scheme Bearer, or with the scheme DPoP and a proof (RFC 9449 section 7).
+
+    Raises: Unauthenticated, ProofRefused, NonceRequired.
+    """
+    scheme, _, token = current_request().headers.get("Authorization", "").partition(" ")
+    token = token.lstrip(" ")
+    if scheme.lower() != "dpop" or not token:
+        return PresentedToken(bearer_token())
+    try:
+        proof = await read_proof(token)
+    except ProofInvalid as refusal:
+        raise ProofRefused(refusal.message) from None
+    except NonceMissing as refusal:
+        raise NonceRequired(refusal.nonce) from None
+    return PresentedToken(token, proof or refuse(ProofRefused("Send a DPoP proof together with the access token.")))
+
+
+def _required(access: Access) -> Requirement:
+    return access.requirement(current_request().method)
+
+
+async def as_person(access: Access, *, allow_former_users: bool = False) -> None:
+    user = await callers.authenticate(
+        ports(),
+        await presented_token(),
+        _required(access),
+        address=request_record().address,
+        agent=agent(),
+        allow_former_users=allow_former_users,
+    )
+    _record_organization(user)
+    await _authorize_user(user, access)
+
+
+async def as_person_with_profile(access: Access) -> None:
+    user, g.own_profile = await callers.authenticate_with_profile(
+        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
+    )
+    _record_organization(user)
+    await _authorize_user(user, access)
+
+
+def _record_organization(user: Person) -> None:
+    if user.organization is not None:
+        request_record().organization = user.organization.slug
+    elif user.service is not None:
+        request_record().organization = user.service.org_slug
+
+
+async def as_person_if_present(access: Access) -> None:
+    if "Authorization" in request.headers:
+        await as_person(access, allow_former_users=True)
+    else:
+        g.caller = anonymous()
+
+
+async def as_pre_auth(_: Access) -> None:
+    claims = await signing_keys.read_pre_auth(ports(), bearer_token())
+    request_record().caller = str(claims.user_id)
+    g.pre_auth = claims
+    g.caller = anonymous()  # the user is not signed in until the second factor is verified
+
+
+async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = browser.authenticate) -> Response | None:
+    cookie = session_cookie()
+    if cookie is None:
+        return to_sign_in()
+    try:
+        user = await load(ports(), cookie, address=request_record().address, agent=agent())
+    except SessionEnded:
+        return to_sign_in()
+    await _authorize_user(user, access)
+    return None
+
+
+as_console_user = partial(as_browser, load=browser.authenticate_in_console)
+
+
+async def as_browser_of_platform_owner(access: Access) -> Response | None:
+    return await as_console_user(access)
+
+
+async def as_browser_of_member(access: Access) -> Response | None:
+    assert access.capability is not None, "the access of a member has a capability"
+    cookie, slug = session_cookie(), (request.view_args or {})["org_slug"]
+    if cookie is None:
+        return to_sign_in()
+    request_record().organization = slug
+    try:
+        user = await browser.authenticate_member(
+            ports(), cookie, slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
+        )
+    except SessionEnded:
+        return to_sign_in()
+    except OwnMembershipNotConfirmed:
+        return Response(b"", 303, {"Location": ORGANIZATIONS_PATH, "Cache-Control": "no-store"})
+    await _authorize_user(user, access)
+    return None
+
+
+async def as_person_or_browser(access: Access) -> Response | None:
+    if "Authorization" in request.headers:
+        await as_person(access, allow_former_users=True)
+        return None
+    redirect = await as_browser(access)
+    if redirect is not None and (request.method != "GET" or "text/html" not in request.accept_mimetypes.values()):
+        raise NotSignedIn
+    return redirect
+
+
+async def as_member(access: Access) -> None:
+    assert access.capability is not None, "the access of a member has a capability"
+    slug = (request.view_args or {})["org_slug"]
+    request_record().organization = slug
+    user = await callers.authenticate_member(
+        ports(), await presented_token(), slug, _required(access), address=request_record().address, agent=agent()
+    )
+    await _authorize(user, access)
+
+
+async def as_platform_owner(access: Access) -> None:
+    user = await callers.authenticate_on_platform(
+        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
+    )
+    if isinstance(user, Person):
+        _record_organization(user)
+    await _authorize(user, access)
+
+
+async def as_service_key(access: Access) -> None:
+    assert access.permission is not None, "the access of an API key has a permission"
+    # API keys are accepted only in this header.
+    key = request.headers.get("X-Api-Key") or refuse(api_keys_model.ApiKeyInvalid)
+    program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
+    request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
+    g.caller = program
+
+
+async def as_scim_client(_: Access) -> None:
+    directory = await authenticate_directory(bearer_token())
+    request_record().caller, request_record().organization = str(directory.token_id), directory.org_slug
+    g.caller = directory
+    # First without a statement: refusing large bodies must be cheap.
+    cast("LazyBody", request.body).admit_with(partial(app_context().large_bodies.admit, directory.org_id))
+    await take_directory_token(directory.org_id)
+
+
+async def as_billing(_: Access) -> None:
+    headers = request.headers
+    header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
+    raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # bytes, because as_text is False
+    provider_events.verify(app_context().billing_secrets, header, raw, ports().clock.now())
+    request_record().caller = "billing"
+    g.caller = anonymous()
+
+
+async def _authorize(user: Person | ServiceAccountCaller, access: Access) -> None:
+    if isinstance(user, Person):
+        await _authorize_user(user, access)
+    else:  # `callers` has checked its rights
+        request_record().caller = str(user.account_id)
+        g.caller = user
+
+
+async def _authorize_user(user: Person, access: Access) -> None:
+    request_record().caller = str(user.user_id)
+    if user.impersonator_id is not None:
+        request_record().impersonator = str(user.impersonator_id)
+        g.impersonation_entry = await impersonation.record_request(
+            ports(), user, request.method, request_record().route, request.view_args or {}
+        )
+    if user.service is not None and access.applications is ApplicationTokens.NONE:
+        raise NotForApplications
+    if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
+        raise NotWithOpenId
+    if user.impersonator_id is not None and access.outlives:
+        raise NotWhileImpersonating
+    if access.is_of_platform and not user.is_platform_owner:
+        raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
+    if access.verified and not user.email_verified:
+        raise AddressNotVerified
+    g.caller = user
+    require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())

@@ -1,0 +1,157 @@
+"""The access rule of a route, and its requirement on the caller."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+from typing import Any, Final
+
+from core.kernel.access import Requirement
+from core.kernel.api_scopes import Area, find_scope, scope_of
+from core.kernel.rate_limits import Bucket
+from core.kernel.roles import GRANTABLE, Capability, Permission
+from core.kernel.sign_in_age import SignInAge
+
+View = Callable[..., Awaitable[Any]]
+
+ACCESS_ATTRIBUTE: Final = "_access_rule"
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Credentials(Enum):
+    """The credentials of a caller. `scheme` is their security scheme in the API description."""
+
+    NONE = None, "none"
+    ACCESS_TOKEN = "bearer", "required"
+    OPTIONAL_ACCESS_TOKEN = "bearer", "may be missing, but must be valid"
+    ACCESS_TOKEN_OR_COOKIE = "bearer", "the session cookie of our pages is accepted, too"
+    PRE_AUTH_TOKEN = "bearer", "of a pending sign-in"
+    COOKIE = "cookie", "of a session on our pages"
+    API_KEY = "api_key", "of a service"
+    SCIM_TOKEN = "scim_token", "of a directory"
+    BILLING_SIGNATURE = "billing_signature", "of the payment provider"
+
+    @property
+    def scheme(self) -> str | None:
+        """Return the security scheme, or None without credentials."""
+        scheme: str | None = self.value[0]
+        return scheme
+
+
+class Programs(Enum):
+    """The programs that can use a route beside people: service accounts and personal access tokens."""
+
+    ALL = auto()
+    IF_GRANTED = auto()  # only a service account to which an owner granted the capability by name
+    NONE = auto()  # the route acts on the calling user
+
+
+class ApplicationTokens(Enum):
+    """The access tokens of applications that a route accepts (security J-9)."""
+
+    NONE = auto()
+    WITHOUT_OPENID = auto()  # no scope of OpenID Connect gives what the response has
+    ALL = auto()  # the response leaves out what the scopes of the token do not give
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The access rule of a route."""
+
+    name: str
+    credentials: Credentials = Credentials.NONE
+    # The route's own limits, in addition to those of its path, before anything else. None: the view
+    # decides which limit counts.
+    limit: Bucket | tuple[Bucket, ...] | None = ()
+    # The effect or the response gives or takes access, secrets or connections, also after an
+    # impersonation, which is refused (security I-4).
+    outlives: bool | None = None
+    verified: bool = False  # requires a verified email address
+    capability: Capability | None = None  # required of a member of the organization in the path
+    inactive: bool = False  # the organization need not be active
+    applications: ApplicationTokens = ApplicationTokens.NONE
+    permission: Permission | None = None  # required of an API key
+    programs: Programs = Programs.ALL
+    area: Area | None = None  # area of the required scope, for routes without a capability
+    # The sign-in that the route needs. None: a recent one for a change that outlives the session, else any.
+    sign_in: SignInAge | None = None
+
+    @property
+    def limits(self) -> tuple[Bucket, ...]:
+        """Return the limits as a tuple."""
+        return (self.limit,) if isinstance(self.limit, Bucket) else self.limit or ()
+
+    @property
+    def is_of_api(self) -> bool:
+        """Return whether the route is part of our own API, which is a protected resource (RFC 9728)."""
+        return self.credentials.scheme == "bearer" and self.credentials is not Credentials.PRE_AUTH_TOKEN
+
+    @property
+    def is_of_platform(self) -> bool:
+        """Return whether only platform owners can use the route."""
+        return self.name in ("platform_owner", "platform_page")
+
+    @property
+    def opens_to_service_accounts(self) -> bool:
+        """Return whether a service account can use the route, at least if an owner granted it the capability by name."""
+        if self.capability is None or self.programs is Programs.NONE:
+            return False
+        return self.capability in GRANTABLE or (self.programs is Programs.ALL and not self.outlives)
+
+    @property
+    def opens_to_personal_tokens(self) -> bool:
+        """Return whether a personal access token can use the route."""
+        is_of_platform = self.capability is not None and self.capability.is_of_platform
+        return self.programs is Programs.ALL and not is_of_platform
+
+    def sign_in_age(self, method: str) -> SignInAge:
+        """Return the sign-in that a request with this method needs."""
+        if self.sign_in is not None:
+            return self.sign_in
+        return SignInAge.RECENT if self.outlives and method not in SAFE_METHODS else SignInAge.ANY
+
+    def requirement(self, method: str) -> Requirement:
+        """Return the requirement on a caller who sends a request with this method.
+
+        Its scope is that of the challenge, of the API description and of docs/reference/scopes.md.
+        """
+        return _requirement(self, method not in SAFE_METHODS)
+
+
+@cache
+def _requirement(access: Access, changes: bool) -> Requirement:
+    scope = None
+    if access.opens_to_service_accounts or access.opens_to_personal_tokens:
+        if access.area is not None:
+            scope = find_scope(access.area, changes=changes)
+        elif access.capability is not None:
+            scope = scope_of(access.capability, changes=changes)
+    return Requirement(
+        capability=access.capability,
+        scope=scope,
+        inactive=access.inactive,
+        needs_person=access.programs is not Programs.ALL,
+        outlives=bool(access.outlives),
+    )
+
+
+def access_of(view: Callable[..., Any]) -> Access:
+    """Return the access rule of a registered view.
+
+    Raises: ValueError unless the view has exactly one access decorator, which is the outermost decorator.
+    """
+    rules_found: list[tuple[Callable[..., Any], Access]] = []
+    layer: Callable[..., Any] | None = view
+    while layer is not None:
+        guarded, access = layer.__dict__.get(ACCESS_ATTRIBUTE, (None, None))
+        if guarded is layer:
+            rules_found.append((layer, access))
+        layer = getattr(layer, "__wrapped__", None)
+    if not rules_found:
+        raise ValueError("it has no access decorator")
+    if len(rules_found) > 1:
+        raise ValueError("it has more than one access decorator")
+    [(outermost, access)] = rules_found
+    if outermost is not view:
+        raise ValueError("its access decorator is not the outermost one")
+    return access

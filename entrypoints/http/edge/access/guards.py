@@ -1,0 +1,139 @@
+"""The steps around the view of a route.
+
+First come the rate limits (429), then the credentials (401), then the caller's rights (404, 403). All
+of this happens before the request is parsed. SCIM requests count per organization, after
+the credentials.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Final, TypedDict, Unpack, cast, overload
+
+import trio
+from quart import Response, g, request
+
+from core.authentication import impersonation
+from core.authentication.model.reauthentication import KeptFormEnded
+from core.eventing import refusals
+from core.eventing.refusals import RefusedChange
+from core.kernel.api_scopes import Area
+from core.kernel.callers import ScimClient
+from core.kernel.errors import Refusal, SessionEnded
+from core.kernel.rate_limits import Bucket
+from core.kernel.sign_in_age import SignInAge, SignInNotRecent
+from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
+from entrypoints.http.edge.context import app_context, caller, ports, request_record
+from entrypoints.http.edge.limits import take_token
+from entrypoints.http.edge.protocol.connection import LazyBody
+from entrypoints.http.edge.queries import check_query, repeatable_parameters
+from entrypoints.http.edge.reauthentication import to_ended_form, to_reauthentication
+from entrypoints.http.edge.redirects import to_sign_in
+
+Authenticate = Callable[[Access], Awaitable[Response | None]]
+
+METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+FAILURE_RECORDED_WITHIN: Final = 5  # seconds
+
+
+class Changes(TypedDict, total=False):
+    """The parts of an access rule that a single route can change."""
+
+    limit: Bucket | tuple[Bucket, ...] | None
+    outlives: bool
+    applications: ApplicationTokens
+    programs: Programs
+    area: Area
+    sign_in: SignInAge
+
+
+class AccessDecorator:
+    """A decorator such as `@anyone`. `@anyone(limit=LOGIN)` changes parts of its access rule for one route."""
+
+    def __init__(self, access: Access, authenticate: Authenticate) -> None:
+        """Create a decorator. `authenticate` identifies and authorizes the caller, or returns a redirect."""
+        self._access = access
+        self._authenticate = authenticate
+
+    @overload
+    def __call__(self, view: View, /) -> View: ...
+    @overload
+    def __call__(self, /, **changes: Unpack[Changes]) -> Callable[[View], View]: ...
+    def __call__(self, view: View | None = None, /, **changes: Unpack[Changes]) -> View | Callable[[View], View]:
+        if view is not None:
+            return _guard(view, self._access, self._authenticate)
+        return AccessDecorator(replace(self._access, **changes), self._authenticate)
+
+
+def _guard(view: View, access: Access, authenticate: Authenticate) -> View:
+    steps = _Steps(view, access, authenticate, repeatable_parameters(view))
+
+    @wraps(view)
+    async def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await steps.record_refusal(*args, **kwargs)
+        except BaseException:  # also a cancellation, because the body was too slow or too large
+            if "impersonation_entry" in g:
+                with trio.fail_after(FAILURE_RECORDED_WITHIN, shield=True):
+                    await impersonation.record_failure(ports(), g.impersonation_entry)
+            raise
+
+    # The value contains the function: `functools.wraps` copies attributes, so a plain mark would
+    # also appear on every decorator around this one.
+    setattr(guarded, ACCESS_ATTRIBUTE, (guarded, access))
+    return guarded
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of a request, each around the next one. `repeatable` are the query parameters that may be repeated."""
+
+    view: View
+    access: Access
+    authenticate: Authenticate
+    repeatable: frozenset[str]
+
+    async def record_refusal(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await self.limit(*args, **kwargs)
+        except Refusal as refusal:
+            if refusal.audited and request.method not in SAFE_METHODS:
+                arguments = {name: value for name, value in (request.view_args or {}).items() if name != "org_slug"}
+                change = RefusedChange(request.method, request_record().route, arguments)
+                await refusals.record(ports(), g.get("caller"), change, refusal)
+            raise
+
+    async def limit(self, *args: Any, **kwargs: Any) -> Any:
+        if self.access.limit is not None:
+            await take_token(self.access.limits)
+        try:
+            return await self.authorize(*args, **kwargs)
+        except SessionEnded:
+            if self.access.credentials is not Credentials.COOKIE:
+                raise
+            return to_sign_in()  # the session ended during the request
+        except KeptFormEnded:
+            return await to_ended_form()
+
+    async def authorize(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            redirect = await self.authenticate(self.access)
+            if redirect is not None:
+                return redirect
+            check_query(self.repeatable)
+            client = caller()
+            if isinstance(client, ScimClient):
+                return await self.take_turn(client, *args, **kwargs)
+            return await self.view(*args, **kwargs)
+        except SignInNotRecent:  # of the route, or of a part of it that the view knows
+            if self.access.credentials is not Credentials.COOKIE:
+                raise
+            return await to_reauthentication()
+
+    async def take_turn(self, client: ScimClient, *args: Any, **kwargs: Any) -> Any:
+        body = cast("LazyBody", request.body)
+        with app_context().directory_turns.admit(client.org_id) as turns:
+            if request.method in METHODS_WITH_BODY and request.is_json and not body.is_large:
+                await body  # before the turn: slow clients must not stop the other requests of their organization
+            async with turns:
+                return await self.view(*args, **kwargs)

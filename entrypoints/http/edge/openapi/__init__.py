@@ -1,0 +1,137 @@
+"""The documentation of a route in the API description, and the decorators that add to it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from pydantic import BaseModel
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+_DOCS = "_route_docs"
+PAGE = "text/html"
+
+
+class Details(TypedDict, total=False):
+    """The optional documentation of a route that has no models."""
+
+    query: Mapping[str, str]  # required query parameters with their descriptions
+    optional: Mapping[str, str]  # optional query parameters
+    form: Sequence[str]  # the names of the required form fields
+    other_content_types: Sequence[str]  # of the same responses, beside `content_type`
+    changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
+    request_schema: Mapping[str, Any]  # of the JSON body
+    response_schema: Mapping[str, Any]  # of a response with JSON
+    api: Sequence[str]  # the operations of the API that do what the page does, the main one first: `GET /api/organizations`
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDocs:
+    """The documentation of a route, in addition to its models. Decorators of this module add to it."""
+
+    responses: Mapping[int, str] = field(default_factory=dict)  # statuses with their descriptions
+    content_type: str | None = None  # of the responses
+    query: Mapping[str, str] = field(default_factory=dict)
+    optional: Mapping[str, str] = field(default_factory=dict)
+    form: Sequence[str] = ()
+    other_content_types: Sequence[str] = ()
+    changes_state: bool = False
+    request_schema: Mapping[str, Any] | None = None
+    response_schema: Mapping[str, Any] | None = None
+    api: Sequence[str] = ()
+    form_or_json: type[BaseModel] | None = None  # the model of a body that can have both formats
+    errors: frozenset[int] = frozenset()  # statuses beyond those that follow from the route's access and body
+    security: Sequence[Mapping[str, Sequence[str]]] = ()  # the alternatives of a route that authenticates its callers itself
+    for_oauth: bool = False
+    any_origin: bool = False
+    for_both: bool = False  # programs and browsers
+    succeeds_with_page: bool = False
+
+    @property
+    def is_page(self) -> bool | None:
+        """Return whether the route is a page or a file of pages, for browsers, or None if programs call it too."""
+        return None if self.for_both else self.content_type == PAGE or bool(self.api)
+
+
+def docs_of(view: Callable[..., Any] | None) -> RouteDocs:
+    """Return the documentation of a route. None stands for an unknown route."""
+    docs: RouteDocs = getattr(view, _DOCS, RouteDocs())
+    return docs
+
+
+def _document(**parts: Any) -> Callable[[V], V]:
+    def decorate(view: V) -> V:
+        setattr(view, _DOCS, replace(docs_of(view), **parts))
+        return view
+
+    return decorate
+
+
+def describes(responses: Mapping[int, str], *, content_type: str | None = None, **details: Unpack[Details]) -> Callable[[V], V]:
+    """Document a route that has no models. `responses` maps statuses to descriptions."""
+    return _document(responses=responses, content_type=content_type, **details)
+
+
+def describes_page(responses: Mapping[int, str], **details: Unpack[Details]) -> Callable[[V], V]:
+    """Document a page for browsers. Its errors are pages too."""
+    return describes(responses, content_type=PAGE, **details)
+
+
+def refuses(*statuses: int) -> Callable[[V], V]:
+    """Document error statuses beyond those that follow from the route's access and body."""
+    return _document(errors=frozenset(statuses))
+
+
+def takes(model: type[BaseModel]) -> Callable[[V], V]:
+    """Document the model of a request body that clients send as a form or as JSON."""
+    return _document(form_or_json=model)
+
+
+def serves_both(view: V) -> V:
+    """Mark a route that serves programs and browsers. Clients that accept HTML get pages."""
+    return _document(for_both=True)(view)
+
+
+def succeeds_with_page(view: V) -> V:
+    """Mark a route that answers success with a page, unless the client asks for JSON."""
+    return _document(succeeds_with_page=True)(view)
+
+
+def speaks_oauth(view: V) -> V:
+    """Mark a route for OAuth clients, which get errors in the format of OAuth."""
+    return _document(for_oauth=True)(view)
+
+
+def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V]:
+    """Document the security schemes of a route that authenticates its callers itself, with the scopes that it needs."""
+    return _document(security=alternatives)
+
+
+def any_origin(view: V) -> V:
+    """Let scripts of every origin call a route that has no path parameters and reads no cookies (security G-3)."""
+    return _document(any_origin=True)(view)
+
+
+def is_page(view: Callable[..., Any]) -> bool | None:
+    """Return whether this route is a page for browsers, or None if programs call it too."""
+    return docs_of(view).is_page
+
+
+def api_of(view: Callable[..., Any] | None) -> Sequence[str]:
+    """Return the operations of the API that do what this page does, the main one first. None stands for an unknown route."""
+    return docs_of(view).api
+
+
+def changes_state(view: Callable[..., Any]) -> bool:
+    """Return whether GET on this route has side effects."""
+    return docs_of(view).changes_state
+
+
+def allows_any_origin(view: Callable[..., Any]) -> bool:
+    """Return whether scripts of every origin may read the responses of this route."""
+    return docs_of(view).any_origin
+
+
+def is_oauth(view: Callable[..., Any] | None) -> bool:
+    """Return whether this route is for OAuth clients. None stands for an unknown route."""
+    return docs_of(view).for_oauth

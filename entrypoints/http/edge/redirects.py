@@ -1,0 +1,49 @@
+"""Redirects to pages, and the path at which a page continues after the sign-in (security G-4)."""
+
+import re
+from typing import Final
+from urllib.parse import unquote, urlencode
+
+from quart import Response, request
+
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from entrypoints.http.edge.context import requested_path
+
+MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
+# A path with an optional query. It has only characters of URLs: no control characters, spaces or
+# backslashes (security G-4).
+_NEXT = re.compile(r"/(?!/)[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
+_DOT_SEGMENTS = (".", "..")
+
+
+def safe_next(text: str) -> str:
+    """Return `text` if it is a safe path on this server to continue at after the sign-in, or else the account page (security G-4).
+
+    Browsers resolve dot segments before they check whether a path starts with two slashes, and they
+    treat `%2e` as a dot. So a path with a dot segment or with two slashes anywhere is not safe.
+    """
+    path = text.partition("?")[0]
+    if len(text) > MAX_NEXT_LENGTH or not _NEXT.fullmatch(text) or "//" in path or "\\" in unquote(path):
+        return ACCOUNT_PATH
+    return ACCOUNT_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
+
+
+def with_next(path: str, next_path: str) -> str:
+    """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
+    return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
+
+
+def path_to_store(next_path: str) -> str | None:
+    """Return the path for the link of an email, or None if it is the account page."""
+    return None if next_path == ACCOUNT_PATH else next_path
+
+
+def redirect(target: str, status: int = 303) -> Response:
+    """Return a redirect to another page. Status 303 makes the browser use GET; some protocols require another status."""
+    return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+
+
+def to_sign_in() -> Response:
+    """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
+    target = requested_path() if request.method in ("GET", "HEAD") else ACCOUNT_PATH
+    return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})

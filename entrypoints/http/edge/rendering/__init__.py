@@ -1,0 +1,1 @@
+"""HTML pages, and the assets that they load."""

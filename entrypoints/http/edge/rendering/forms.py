@@ -1,0 +1,62 @@
+"""Pages with a form for a browser without a session, and pages that say why a request was refused."""
+
+from typing import Any
+
+from quart import Response
+
+from core.authentication import browser
+from core.authentication.browser import FormTokenInvalid
+from core.kernel.callers import Visitor
+from core.kernel.errors import Limited, Refusal, Unauthenticated, refuse
+from core.kernel.page_paths import SIGN_IN_PATH
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.context import request_record
+from entrypoints.http.edge.errors import page_status_of
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.redirects import safe_next
+from entrypoints.http.edge.rendering.page import page_response
+from entrypoints.http.edge.rendering.templates import render
+
+
+def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """Return the page of a form again after a refusal, with its message and status."""
+    status = page_status_of(refusal)
+    response = page_response(render(name, status=status, problem=refusal.message, **values))
+    match refusal:
+        case Limited():
+            response.headers["Retry-After"] = str(refusal.retry_after)
+        case Unauthenticated() if status == 401:
+            # 401 must name a scheme (RFC 9110 section 15.5.2), and no registered scheme describes a
+            # form.
+            response.headers["WWW-Authenticate"] = f'Cookie realm="gatehouse", form-action="{SIGN_IN_PATH}"'
+    request_record().error_code = refusal.code
+    return response
+
+
+def no_access_page(refusal: Refusal, user: Visitor, next_path: str) -> Response:
+    """Return the page that says why the signed-in user has no access, and offers to continue at this path as another user."""
+    form_token = browser.form_token(cookies.session_cookie() or "")
+    return refused_page(refusal, "federation/no_access.html", form_token=form_token, next=safe_next(next_path), email=user.email)
+
+
+def form_page(name: str, **values: Any) -> Response:
+    """Return a page with a form for a browser without a session. The form token is bound to the browser's device cookie."""
+    return page_response(render(name, form_token=browser.form_token(cookies.browser_id()), **values))
+
+
+def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """Return a page with a form, for a browser without a session, that says why a request was refused."""
+    return refused_page(refusal, name, form_token=browser.form_token(cookies.browser_id()), **values)
+
+
+async def read_own_form() -> dict[str, str]:
+    """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid; the errors of `read_form`."""
+    form = await read_form()
+    check_browser_form(form)
+    return form
+
+
+def check_browser_form(form: dict[str, str]) -> None:
+    """Check that `form_page` made this form for this browser. Raises: FormTokenInvalid."""
+    device_id = cookies.device_cookie() or refuse(FormTokenInvalid)  # without a cookie, anyone could compute the token
+    browser.check_form_token(device_id, form.get("form_token", ""))

@@ -1,0 +1,118 @@
+"""The rendering of HTML pages.
+
+A page is complete: one response contains markup, style and icon, and its content security policy
+allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
+"""
+
+from functools import cache, partial
+from secrets import token_urlsafe
+from types import MappingProxyType
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from quart import has_app_context
+
+from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from core.accounts.model.mfa import SETUP_TTL
+from core.kernel.display import PRODUCT, format_utc
+from core.kernel.policy import SupportContact
+from core.tenancy.model.branding import Design, derive_palette
+from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
+from entrypoints.http.edge.context import ports
+from entrypoints.http.edge.rendering.assets import PAGES, asset_url
+from entrypoints.http.edge.rendering.form_targets import form_action, referrer_policy
+from entrypoints.http.edge.rendering.labels import label
+from entrypoints.http.edge.rendering.page import Page
+from ports.outside import EmailMessage
+
+
+@cache
+def _environment() -> Environment:
+    """Return the templates. Each is compiled on first use."""
+    environment = Environment(
+        loader=FileSystemLoader(PAGES / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,  # otherwise every page checks the template files
+    )
+    environment.filters |= {"utc": format_utc, "label": label}
+    environment.globals |= {
+        "platform": PRODUCT,
+        "min_password_length": MIN_PASSWORD_LENGTH,
+        "max_password_length": MAX_PASSWORD_LENGTH,
+        "max_name_length": MAX_NAME_LENGTH,
+        "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
+        "asset_url": asset_url,
+        "form_key": partial(token_urlsafe, 16),
+        "css": Markup((PAGES / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
+    }
+    # After the values above, because the macros of ui.html use them.
+    environment.globals["ui"] = environment.get_template("ui.html").module
+    return environment
+
+
+_FIXED = "frame-ancestors 'none'; base-uri 'none'"
+
+# Swagger UI needs scripts and styles from files, and connections to this service.
+DOCS_CSP = (
+    f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; {_FIXED}"
+)
+
+
+def render(
+    name: str,
+    *,
+    status: int = 200,
+    design: Design | None = None,
+    scripted: bool = False,
+    support: SupportContact | None = None,
+    **values: object,
+) -> Page:
+    """Render a template with `status` and `values`, which are escaped. The first comment of each template lists its values.
+
+    Templates also use the globals above: `platform` is the name of the product, and the limits are those of the core.
+
+    `design` adds the name, logo and colors of an organization; the footer still names the platform.
+    A `scripted` page has one script, and works without it too. Error pages link to `support`, by
+    default to that of the application. `form_targets` says where the forms of the template lead.
+    """
+    nonce = token_urlsafe(16)
+    if support is None and has_app_context():  # the edge renders pages outside the application
+        support = ports().policy.support
+    values |= {"design": design, "colors": None, "product": PRODUCT, "support": support}
+    images = "'self' data:"
+    if design is not None:
+        values["colors"] = None if design.color is None else derive_palette(design.color)
+        if design.name != values.get("organization"):  # the title of such a page already names the organization
+            values["product"] = design.name
+        if design.logo_origin is not None:
+            images += f" {design.logo_origin}"
+    body = _environment().get_template(name).render(values, status=status, nonce=nonce)
+    script = f" script-src 'nonce-{nonce}';" if scripted else ""
+    policy = f"default-src 'none'; style-src 'nonce-{nonce}';{script} img-src {images}; {form_action(name)}{_FIXED}"
+    return _page(body, status, policy, referrer_policy(name))
+
+
+def email_page(message: EmailMessage, design: Design) -> Page:
+    """Return the HTML of an email as a page that can do nothing."""
+    images = f"'self' data: {design.logo_origin or ''}".strip()
+    return _page(
+        message.html, 200, f"default-src 'none'; style-src 'unsafe-inline'; img-src {images}; form-action 'none'; sandbox; {_FIXED}"
+    )
+
+
+def docs() -> Page:
+    """Return the interactive API page, which reads /openapi.json."""
+    return _page(_environment().get_template("docs.html").render(), 200, DOCS_CSP)
+
+
+def _page(body: str, status: int, policy: str, referrer: str = "no-referrer") -> Page:
+    headers = {
+        "Content-Type": "text/html; charset=utf-8",
+        "Content-Security-Policy": policy,
+        "Referrer-Policy": referrer,
+        "Cache-Control": "no-store",
+    }
+    return Page(body, status, MappingProxyType(headers))

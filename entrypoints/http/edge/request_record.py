@@ -1,0 +1,42 @@
+"""The record of one request, for the log and the metrics."""
+
+from collections.abc import Awaitable, Callable
+
+from core.kernel.http_labels import UNKNOWN_ROUTE
+
+
+class RequestRecord:
+    """The record of one request, for the log and the metrics."""
+
+    __slots__ = (
+        "aborted",
+        "address",
+        "after_response",
+        "caller",
+        "duration",
+        "error",
+        "error_code",
+        "impersonator",
+        "method",
+        "organization",
+        "path",
+        "request_id",
+        "route",
+        "status",
+    )
+
+    def __init__(self, request_id: str, method: str, path: str, address: str) -> None:
+        self.request_id = request_id
+        self.method = method  # OTHER if it is not an HTTP method
+        self.path = path  # decoded; may contain any character, so logs must escape it
+        self.address = address  # the client address, which is not always the peer (security N-1)
+        self.status = 0  # 499 if the client disconnected before the response
+        self.duration = 0.0  # seconds until the last byte was sent
+        self.route = UNKNOWN_ROUTE  # the route template; the application sets this and the next four
+        self.caller: str | None = None
+        self.impersonator: str | None = None  # the platform owner who acts as the caller
+        self.organization: str | None = None
+        self.error_code: str | None = None
+        self.aborted = False  # the client closed (its half of) the connection before the response was complete
+        self.after_response: Callable[[RequestRecord], Awaitable[None]] | None = None  # runs once the record is complete
+        self.error: Exception | None = None  # an exception that the application did not turn into a response

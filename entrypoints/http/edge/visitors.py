@@ -1,0 +1,27 @@
+"""The user of a browser, on pages that need no session."""
+
+from core.authentication import browser
+from core.kernel.callers import Visitor
+from core.kernel.errors import SessionEnded
+from entrypoints.http.edge import cookies
+from entrypoints.http.edge.context import agent, ports, request_record
+
+
+async def visitor() -> Visitor | None:
+    """Return the user of this browser's session, or None."""
+    cookie = cookies.session_cookie()
+    if cookie is None:
+        return None
+    try:
+        return await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
+    except SessionEnded:
+        return None
+
+
+async def visitor_with_mfa() -> Visitor | None:
+    """Return the user of this browser's session, or None without a session or if the second factor is missing.
+
+    It is missing if the user enabled a second factor after the session started, and has not verified it in this session.
+    """
+    user = await visitor()
+    return None if user is None or user.mfa_missing else user

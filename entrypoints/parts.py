@@ -1,0 +1,208 @@
+"""The parts of the service that its settings choose: encryption keys, mail, providers, locations. `gatehouse doctor` checks them too."""
+
+import os
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from pydantic import SecretStr
+
+from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable, NoAnonymizers
+from adapters.crypto import AesVault, generate_key, parse_keys
+from adapters.email.mime import parse_sender
+from adapters.email.transports import FolderTransport, SmtpTransport
+from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
+from adapters.http.guard import AllowedTarget, parse_allowed_targets
+from adapters.http.payments import PaymentSettings
+from adapters.http.providers import ProviderSettings
+from adapters.postgres.engine.connecting import parse_address
+from core.kernel.providers import Provider
+from entrypoints.settings import Settings, SettingsInvalid
+
+MAX_HASHES_AT_ONCE: Final = 4
+
+
+def encryption_keys(settings: Settings) -> str:
+    """Return the encryption keys: the operator's, or keys that are generated once and stored in the data directory.
+
+    Raises: SettingsInvalid.
+    """
+    try:
+        return known_keys(settings) or store_keys(key_file(settings), generate_key())
+    except OSError as error:
+        raise SettingsInvalid(f"{key_file(settings)} cannot be created: {error.strerror}.") from None
+
+
+def key_file(settings: Settings) -> Path:
+    """Return the file with the encryption keys, for a service without SSO_ENCRYPTION_KEYS."""
+    return settings.data_dir / "encryption-keys"
+
+
+def known_keys(settings: Settings) -> str | None:
+    """Return the operator's encryption keys, or those in the data directory, or None.
+
+    Raises: SettingsInvalid.
+    """
+    if settings.encryption_keys is not None:
+        return settings.encryption_keys.get_secret_value()
+    try:
+        return key_file(settings).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SettingsInvalid(f"{key_file(settings)} cannot be read: {error.strerror}.") from None
+
+
+def store_keys(path: Path, keys: str) -> str:
+    """Store keys in a new file, and return the keys in the file: another process may have been faster. Raises: OSError."""
+    # If an earlier file was lost, the new keys cannot decrypt the stored values. That causes an
+    # error, and nothing is overwritten.
+    # Two processes can start for the first time at once, because no lock is held yet. Only one of
+    # them can create the link to a complete file, and the other reads that file. With a rename, the
+    # second process would replace keys that the first one may have used already.
+    with NamedTemporaryFile("w", encoding="ascii", dir=path.parent, prefix=f"{path.name}-") as file:  # mode 0600
+        file.write(keys + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+        try:
+            os.link(file.name, path)
+        except FileExistsError:
+            return path.read_text(encoding="ascii").strip()
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return keys
+
+
+def vault_of(settings: Settings) -> AesVault:
+    """Return the vault with the existing keys. Keys are never generated here.
+
+    Raises: SettingsInvalid.
+    """
+    keys = known_keys(settings)
+    if keys is None:
+        raise SettingsInvalid(f"{key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
+    try:
+        return AesVault(parse_keys(keys))
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_ENCRYPTION_KEYS is not usable: {error}") from None
+
+
+def check_database_address(settings: Settings) -> None:
+    """Check SSO_DATABASE_URL.
+
+    Raises: SettingsInvalid.
+    """
+    if settings.database_url is not None:
+        try:
+            parse_address(settings.database_url.get_secret_value())
+        except ValueError as error:
+            raise SettingsInvalid(f"SSO_DATABASE_URL {error}.") from None
+
+
+def hashes_at_once() -> int:
+    """Return the number of passwords that all processes of the service hash at the same time."""
+    return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
+
+
+def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
+    """Return the settings of the configured identity providers."""
+    return {
+        provider: ProviderSettings(
+            client=settings.client_at(provider),
+            authorize_url=settings.of_provider(provider, "authorize_url"),
+            token_url=settings.of_provider(provider, "token_url"),
+            userinfo_url=settings.of_provider(provider, "userinfo_url"),
+            scopes=tuple(settings.of_provider(provider, "scopes").split()),
+            emails_url=settings.of_provider(provider, "emails_url") or "",
+            issuer=settings.of_provider(provider, "issuer") or "",
+            jwks_url=settings.of_provider(provider, "jwks_url") or "",
+        )
+        for provider in Provider
+        if settings.has_provider(provider)
+    }
+
+
+def payment_settings(settings: Settings) -> PaymentSettings | None:
+    """Return the settings of the payment provider, or None."""
+    if settings.billing_api_url is None or settings.billing_api_key is None:
+        return None
+    return PaymentSettings(settings.billing_api_url, settings.billing_api_key.get_secret_value())
+
+
+def mail_folder(settings: Settings) -> Path:
+    """Return the folder for emails without a mail server."""
+    return settings.data_dir / "mail"
+
+
+def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
+    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set.
+
+    Raises: SettingsInvalid.
+    """
+    check_sender(settings)
+    if settings.smtp_url is None:
+        return FolderTransport(mail_folder(settings), settings.mail_from)
+    return smtp(settings.smtp_url, settings)
+
+
+def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
+    """Return the transport to the mail server.
+
+    Raises: SettingsInvalid.
+    """
+    check_sender(settings)
+    try:
+        return SmtpTransport(url.get_secret_value(), settings.mail_from)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
+
+
+def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
+    """Return the private addresses that tenants can make us connect to (SSO_OUTBOUND_ALLOW).
+
+    Raises: SettingsInvalid.
+    """
+    try:
+        return parse_allowed_targets(settings.outbound_allow)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_OUTBOUND_ALLOW {error}.") from None
+
+
+def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
+    """Return the lookup of locations of IP addresses.
+
+    Raises: SettingsInvalid.
+    """
+    if settings.geoip_database is None:
+        return NoGeoIp()
+    try:
+        return GeoIpFile(settings.geoip_database)
+    except GeoIpFileUnreadable as error:
+        raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
+
+
+def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
+    """Return the lookup of VPNs and proxies.
+
+    Raises: SettingsInvalid.
+    """
+    if settings.anonymizer_networks_file is None:
+        return NoAnonymizers()
+    try:
+        return AnonymizerFile(settings.anonymizer_networks_file)
+    except AnonymizerFileUnreadable as error:
+        raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
+
+
+def check_sender(settings: Settings) -> None:
+    """Check SSO_MAIL_FROM.
+
+    Raises: SettingsInvalid.
+    """
+    try:
+        parse_sender(settings.mail_from)
+    except ValueError as error:
+        raise SettingsInvalid(f"SSO_MAIL_FROM {error}.") from None
