@@ -274,7 +274,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
 def on_refusal(
     template: str,
     values: Callable[..., Awaitable[dict[str, Any]]],
-    fields: Mapping[type[Refusal], str] = NO_FIELDS,
+    fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
     of: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
@@ -282,7 +282,8 @@ def on_refusal(
 
     The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
     the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
-    refusals to fields. Refusals of other classes than `of` are answered with the error page.
+    refusals to fields, or is a function that does. Refusals of other classes than `of` are answered
+    with the error page.
     """
 
     def decorate(view: V) -> V:
@@ -293,7 +294,8 @@ def on_refusal(
                 return await view(**parameters, form=form)
             except of as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
-                return await refused_console_page(refusal, template, **{"wrong": wrong_field(refusal, fields), **loaded})
+                wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
+                return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
 
         return cast("V", run)
 

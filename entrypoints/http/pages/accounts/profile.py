@@ -23,10 +23,10 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     console_page,
-    read_console_form,
+    on_refusal,
     redirect_with_notice,
-    refused_console_page,
 )
 
 routes = Blueprint("account_profile", __name__)
@@ -37,6 +37,24 @@ FIELDS: Final = ("name", "picture", "locale", "zoneinfo", *DETAILS)
 HIDDEN_FIELDS: Final = ("middle_name", "preferred_username", "profile", "website", "gender", "birthdate")  # until the user opens them
 
 # The profile
+
+
+def _typed(form: Form) -> dict[str, str | None]:
+    return {field: form[field].strip() or None for field in FIELDS if field in form}
+
+
+async def _refused_values(form: Form) -> dict[str, Any]:
+    return _profile_values(dict.fromkeys(FIELDS) | _typed(form), _wrong_field(form))
+
+
+def _wrong_field(form: Form) -> str | None:
+    """Return the first field that is not valid."""
+    for field, text in _typed(form).items():
+        try:
+            ProfileChanges.parse(**{field: text})
+        except Invalid:
+            return field
+    return None
 
 
 def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[str, Any]:
@@ -68,20 +86,13 @@ async def show_profile() -> Response:
 @routes.post(PROFILE)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def change_profile() -> Response:
+@on_refusal("accounts/profile.html", _refused_values, of=(Invalid,))
+async def change_profile(form: Form) -> Response:
     """Change your profile.
 
     An empty field removes a value, and a missing one keeps it.
     """
-    form, user = await read_console_form(), signed_in()
-    typed = {field: form[field].strip() or None for field in FIELDS if field in form}
-    for field, text in typed.items():
-        try:
-            ProfileChanges.parse(**{field: text})
-        except Invalid as refusal:
-            values = _profile_values(dict.fromkeys(FIELDS) | typed, field)
-            return await refused_console_page(refusal, "accounts/profile.html", **values)
-    await profiles.change(ports(), user, ProfileChanges.parse(**typed))
+    await profiles.change(ports(), signed_in(), ProfileChanges.parse(**_typed(form)))
     return redirect_with_notice("profile-saved", PROFILE)
 
 
@@ -92,7 +103,7 @@ class ConfirmationWrong(Invalid):
     """This is not the email address of your account. Enter it to confirm the deletion."""
 
 
-async def _deletion_values() -> dict[str, Any]:
+async def _deletion_values(_: Form) -> dict[str, Any]:
     """Return the values of the page: what the user must do before the deletion, if anything."""
     user = signed_in()
     values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False}
@@ -108,7 +119,7 @@ async def _deletion_values() -> dict[str, Any]:
 @describes_page({200: "The page."}, api=["DELETE /api/user"])
 async def show_deletion() -> Response:
     """Show what the deletion of your account does."""
-    return await console_page("accounts/delete.html", **await _deletion_values())
+    return await console_page("accounts/delete.html", **await _deletion_values({}))
 
 
 @routes.post(DELETE)
@@ -121,18 +132,15 @@ async def show_deletion() -> Response:
     },
     form=["form_token", "email"],
 )
-async def delete_account() -> Response:
+@on_refusal("accounts/delete.html", _deletion_values, of=(Invalid, Forbidden))
+async def delete_account(form: Form) -> Response:
     """Delete your account permanently.
 
     Enter the email address of your account to confirm.
     """
-    form, user = await read_console_form(), signed_in()
-    try:
-        if Email.parse_part(form.get("email", "")) != user.email:
-            raise ConfirmationWrong
-        erase_at = await personal_data.delete_own_account(ports(), user)
-    except (Invalid, Forbidden) as refusal:
-        return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
+    if Email.parse_part(form.get("email", "")) != signed_in().email:
+        raise ConfirmationWrong
+    erase_at = await personal_data.delete_own_account(ports(), signed_in())
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
     cookies.clear_session_cookie(response)
     cookies.clear_trust_cookie(response)
