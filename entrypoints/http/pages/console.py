@@ -35,7 +35,7 @@ from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import redirect, refused_page
+from entrypoints.http.pages.browser_pages import redirect, refused_page
 from entrypoints.http.pages.curl import commands
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH, links_for
 from entrypoints.http.pages.notices import NOTICES

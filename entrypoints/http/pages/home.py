@@ -9,7 +9,7 @@ from core.tenancy import organizations
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.browser_pages import redirect
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
 from entrypoints.http.pages.tenancy.organization import NEW
 

@@ -28,7 +28,7 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.accounts.account import recent_devices
-from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.browser_pages import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,

@@ -32,7 +32,7 @@ from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
-from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.browser_pages import redirect
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,

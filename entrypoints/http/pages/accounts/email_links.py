@@ -28,17 +28,8 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages import Page, render
-from entrypoints.http.pages.authentication.sign_in import (
-    form_page,
-    links,
-    page_values,
-    redirect,
-    refused_form_page,
-    safe_next,
-    sign_in_browser,
-    visitor_with_mfa,
-    with_next,
-)
+from entrypoints.http.pages.authentication.sign_in import links, page_values, sign_in_browser
+from entrypoints.http.pages.browser_pages import form_page, redirect, refused_form_page, safe_next, visitor_with_mfa, with_next
 from entrypoints.http.pages.labels import label
 
 routes = Blueprint("email_links", __name__)

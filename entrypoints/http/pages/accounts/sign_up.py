@@ -17,15 +17,14 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import (
+from entrypoints.http.pages.authentication.sign_in import links, values_of
+from entrypoints.http.pages.browser_pages import (
     form_page,
-    links,
     path_to_store,
     read_own_form,
     redirect,
     refused_page,
     safe_next,
-    values_of,
     visitor_with_mfa,
 )
 

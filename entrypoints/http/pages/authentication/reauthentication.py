@@ -36,7 +36,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import redirect, refused_page, safe_next
+from entrypoints.http.pages.browser_pages import redirect, refused_page, safe_next
 from entrypoints.http.pages.console import FieldInvalid, redirect_with_notice, wrong_field
 
 routes = Blueprint("reauthentication_pages", __name__)

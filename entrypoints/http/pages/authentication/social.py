@@ -25,7 +25,8 @@ from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.pages.authentication.sign_in import presented_browser, redirect, refused_page, safe_next, sign_in_response, visitor
+from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
+from entrypoints.http.pages.browser_pages import redirect, refused_page, safe_next, visitor
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
 
 routes = Blueprint("social", __name__)

@@ -36,7 +36,7 @@ from entrypoints.http.edge.context import page_response, ports, request_record, 
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import no_access_page, redirect, refused_page, safe_next, with_next
+from entrypoints.http.pages.browser_pages import no_access_page, redirect, refused_page, safe_next, with_next
 
 routes = Blueprint("device_pages", __name__)
 

@@ -16,7 +16,8 @@ from entrypoints.http.edge.context import page_response, ports
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import end_page, redirect, sign_out_browser, visitor
+from entrypoints.http.pages.authentication.sign_in import end_page, sign_out_browser
+from entrypoints.http.pages.browser_pages import redirect, visitor
 
 routes = Blueprint("end_session", __name__)
 

@@ -40,7 +40,8 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.pages import render
 from entrypoints.http.pages.accounts.sign_up import sign_up_form
-from entrypoints.http.pages.authentication.sign_in import redirect, sign_in_form, visitor_with_mfa
+from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.browser_pages import redirect, visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
 

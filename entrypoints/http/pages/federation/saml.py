@@ -16,7 +16,8 @@ from entrypoints.http.edge.context import caller, page_response, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages import render
-from entrypoints.http.pages.authentication.sign_in import no_access_page, refused_page, sign_in_form, visitor
+from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.browser_pages import no_access_page, refused_page, visitor
 
 routes = Blueprint("saml_pages", __name__)
 

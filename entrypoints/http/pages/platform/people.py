@@ -24,7 +24,7 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.browser_pages import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,

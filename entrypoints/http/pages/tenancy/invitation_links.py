@@ -28,16 +28,13 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages import render
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
-from entrypoints.http.pages.authentication.sign_in import (
-    JOINED,
+from entrypoints.http.pages.authentication.sign_in import JOINED, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.browser_pages import (
     check_browser_form,
     form_page,
-    page_values,
-    presented_browser,
     redirect,
     refused_form_page,
     refused_page,
-    sign_in_response,
     visitor_with_mfa,
     with_next,
 )

@@ -22,7 +22,8 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.authentication.sign_in import signed_out_page, visitor
+from entrypoints.http.pages.authentication.sign_in import signed_out_page
+from entrypoints.http.pages.browser_pages import visitor
 from entrypoints.http.pages.federation.saml import logout_error_page
 
 routes = Blueprint("saml_logout", __name__)

@@ -14,7 +14,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.pages.authentication.sign_in import redirect
+from entrypoints.http.pages.browser_pages import redirect
 
 PROVIDER = "/saml/<org_slug>/<service_slug>"
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"

@@ -23,7 +23,7 @@ from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
-from entrypoints.http.pages.authentication.sign_in import no_access_page
+from entrypoints.http.pages.browser_pages import no_access_page
 from entrypoints.http.pages.federation.saml import result_page
 
 routes = Blueprint("saml_sign_on", __name__)
