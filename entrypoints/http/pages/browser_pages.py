@@ -1,6 +1,7 @@
 """What the pages outside the console share: the path to continue at, redirects, forms, and the user of the browser."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -36,6 +37,11 @@ def safe_next(text: str) -> str:
     return ACCOUNT_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
 
+def next_of(fields: Mapping[str, str]) -> str:
+    """Return the path in the field `next`, if it is safe, or else the account page."""
+    return safe_next(fields.get("next", ACCOUNT_PATH))
+
+
 def with_next(path: str, next_path: str) -> str:
     """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
     return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
@@ -46,9 +52,15 @@ def path_to_store(next_path: str) -> str | None:
     return None if next_path == ACCOUNT_PATH else next_path
 
 
-def redirect(target: str, status: int = 303) -> Response:
-    """Return a redirect to another page. Status 303 makes the browser use GET; some protocols require another status."""
-    return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Response:
+    """Return a redirect to another page, which shows the notice with this name.
+
+    Status 303 makes the browser use GET; some protocols require another status.
+    """
+    response = Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+    if notice is not None:
+        cookies.set_notice_cookie(response, notice)
+    return response
 
 
 def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
@@ -68,8 +80,7 @@ def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 def no_access_page(refusal: Refusal, user: Visitor, next_path: str) -> Response:
     """Return the page that says why the signed-in user has no access, and offers to continue at this path as another user."""
-    form_token = browser.form_token(cookies.session_cookie() or "")
-    return refused_page(refusal, "federation/no_access.html", form_token=form_token, next=safe_next(next_path), email=user.email)
+    return refused_page(refusal, "federation/no_access.html", form_token=session_form_token(), next=safe_next(next_path), email=user.email)
 
 
 async def visitor() -> Visitor | None:
@@ -100,6 +111,16 @@ def form_page(name: str, **values: Any) -> Response:
 def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return a page with a form, for a browser without a session, that says why a request was refused."""
     return refused_page(refusal, name, form_token=browser.form_token(cookies.browser_id()), **values)
+
+
+def session_form_token() -> str:
+    """Return the token of a form for the session of this browser."""
+    return browser.form_token(cookies.session_cookie() or "")
+
+
+def check_session_form(form: Mapping[str, str]) -> None:
+    """Check that the form was made for the session of this browser. Raises: FormTokenInvalid."""
+    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
 
 
 async def read_own_form() -> dict[str, str]:

@@ -208,9 +208,7 @@ def session_secret() -> str:
 
 def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:
     """Redirect to a page that shows a notice, which is a key of NOTICES."""
-    response = redirect(target)
-    cookies.set_notice_cookie(response, notice if count is None else f"{notice}.{count}")
-    return response
+    return redirect(target, notice=notice if count is None else f"{notice}.{count}")
 
 
 def _message(notice: str | None) -> str | None:

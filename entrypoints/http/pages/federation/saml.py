@@ -39,24 +39,26 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
-    cookie, user = cookies.session_cookie(), await visitor()
+    user = await visitor()
     returned = SignOnReturn(
         org_slug=org_slug,
         service_slug=service_slug,
         state=state,
         cookie=cookies.saml_cookie(state),
         ticket=request.args.get("ticket"),
-        session_cookie=cookie,
+        session_cookie=cookies.session_cookie(),
     )
     try:
         result = await saml_sign_on.resume(ports(), caller(), returned, user)
     except (NoAccessToService, AddressNotVerified) as refusal:
-        if user is None or cookie is None or returned.ticket is not None or not wants_page():
+        if user is None or returned.ticket is not None or not wants_page():
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
         return no_access_page(refusal, user, request.full_path)
-    if isinstance(result, LoginRequired):
-        return await sign_in_form(result.path)
+    return await sign_in_form(result.path) if isinstance(result, LoginRequired) else _signed_on(result, state)
+
+
+def _signed_on(result: SignOnResult, state: str) -> Response:
     response = result_page(result)
     if result.signed_in is not None:
         session, secret = result.signed_in
