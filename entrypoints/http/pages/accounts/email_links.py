@@ -58,14 +58,12 @@ async def verify_email() -> Response:
     page, it also signs the user in. The link in the email to a requested new address leads here, too,
     and gives the account this address. Clients that prefer JSON get a message instead of the page.
     """
-    token = link_token()
     if not wants_page():
-        await accounts.verify_email(ports(), caller(), token)
-        return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
+        return await _verify_for_program()
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
-    link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, token), await visitor_with_mfa()
-    values = await page_values(_next_path(link))
+    link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
     target = BrowserTarget(_next_path(link), cookies.session_cookie())
+    values = await page_values(target.next_path)
     try:
         result = await email_links.verify(ports(), caller(), link, user, target, presented_browser())
     except LinkInvalid as refusal:
@@ -73,6 +71,11 @@ async def verify_email() -> Response:
     if not isinstance(result, VerifiedEmail):
         return await sign_in_response(result, target.next_path)
     return _verified_page(result, link, user, values)
+
+
+async def _verify_for_program() -> Response:
+    await accounts.verify_email(ports(), caller(), link_token())
+    return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
 
 
 def _next_path(link: EmailLink) -> str:
