@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -140,7 +141,10 @@ async def delete_account(form: Form) -> Response:
     """
     if Email.parse_part(form.get("email", "")) != signed_in().email:
         raise ConfirmationWrong
-    erase_at = await personal_data.delete_own_account(ports(), signed_in())
+    return _deleted_page(await personal_data.delete_own_account(ports(), signed_in()))
+
+
+def _deleted_page(erase_at: datetime | None) -> Response:
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
     cookies.clear_session_cookie(response)
     cookies.clear_trust_cookie(response)

@@ -157,8 +157,11 @@ async def link_page() -> Response:
     except LinkInvalid as refusal:
         return _link_refused(refusal)
     await keep_taken(cookies.browser_id())
-    values = await page_values(link.sign_in.after)
-    return form_page("authentication/email_sign_in_link.html", token=token, email=link.sign_in.email, origin=_origin_fields(link), **values)
+    return form_page("authentication/email_sign_in_link.html", token=token, **await _link_values(link))
+
+
+async def _link_values(link: OpenedLink) -> dict[str, Any]:
+    return {"email": link.sign_in.email, "origin": _origin_fields(link), **await page_values(link.sign_in.after)}
 
 
 def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:
