@@ -75,8 +75,7 @@ async def resend_verification() -> Response:
     It goes to the new address of a pending change, otherwise to the address of the account.
     """
     await read_console_form()
-    if not await email_changes.resend(ports(), signed_in()):
-        await accounts.resend_verification(ports(), signed_in(), signed_in().email)
+    await accounts.resend_own_verification(ports(), signed_in())
     return redirect_with_notice("verification-sent", EMAIL_PATH)
 
 
