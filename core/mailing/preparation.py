@@ -96,13 +96,11 @@ async def _prepare(
         return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
     if email.notice_id is not None:
         return await _prepare_security_notice(tx, email, email.notice_id, now)
+    if email.kind in ORGANIZATION_EMAILS:
+        return await _prepare_organization_notice(ports, tx, email, now)
     match email.kind:
-        case EmailKind.VERIFY_EMAIL:
-            purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
-        case EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET:
-            purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
-        case EmailKind.WELCOME:
-            purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.welcome_ttl
+        case EmailKind.VERIFY_EMAIL | EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET | EmailKind.WELCOME:
+            return await _prepare_link(ports, tx, email, welcome, now)
         case EmailKind.EMAIL_SIGN_IN:
             return await _prepare_sign_in(ports, tx, email, now)
         case EmailKind.INVITATION:
@@ -110,23 +108,29 @@ async def _prepare(
         case EmailKind.CONFIRM_EMAIL_CHANGE:
             return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.REAUTHENTICATION:
-            if now >= email.created_at + CODE_TTL:
-                return EXPIRED
-            return email if await _is_within_limit(ports, tx, email, REAUTHENTICATION_EMAILS, now) else DROPPED
+            within = now < email.created_at + CODE_TTL
+            return await _count(ports, tx, email, REAUTHENTICATION_EMAILS, now) if within else EXPIRED
         case EmailKind.EMAIL_CHANGED:
-            return email if await _is_within_limit(ports, tx, email, ADDRESS_CHANGE_EMAILS, now) else DROPPED
+            return await _count(ports, tx, email, ADDRESS_CHANGE_EMAILS, now)
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
             return await _prepare_subscription_notice(tx, email)
-        case _ if email.kind in ORGANIZATION_EMAILS:
-            return await _prepare_organization_notice(ports, tx, email, now)
-        case _:  # the other notices have no link with a token
-            return email
+    return email  # the other notices have no link with a token
+
+
+async def _prepare_link(
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email with a token for its link. A token that no longer works is not sent again."""
+    purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
+    if email.kind is EmailKind.VERIFY_EMAIL:
+        purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
+    elif email.kind is EmailKind.WELCOME:
+        ttl = ports.policy.welcome_ttl
     if email.token is None:
         return await _add_token(ports, tx, email, purpose, ttl, welcome, now) or DROPPED
     if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
         return email
-    # Do not send a link that no longer works: it expired during the retries, or a later email
-    # replaced it.
+    # It expired during the retries, or a later email replaced it.
     return EXPIRED if now >= email.created_at + ttl else DROPPED
 
 
@@ -229,7 +233,7 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
     if received is None or not received.invitation.is_pending:
         is_expired = received is not None and received.invitation.expires_at <= now
         return EXPIRED if is_expired else DROPPED
-    return replace(email, invitation=received) if await _is_within_limit(ports, tx, email, INVITATION_EMAILS, now) else DROPPED
+    return await _count(ports, tx, replace(email, invitation=received), INVITATION_EMAILS, now)
 
 
 async def _prepare_security_notice(tx: Transaction, email: PreparedEmail, notice_id: UUID, now: datetime) -> PreparedEmail | EmailResult:
@@ -305,6 +309,13 @@ async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: Pre
             return DROPPED
         email = replace(email, resembles=(await tx.organizations.resembled([organization.id])).get(organization.id, ()))
     return replace(email, organization=organization, owner=owner)
+
+
+async def _count(
+    ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email if the recipient's limit allows it, or DROPPED."""
+    return email if await _is_within_limit(ports, tx, email, kinds, now) else DROPPED
 
 
 async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from core.accounts.model.accounts import Account
     from core.accounts.model.security_notices import SecurityNotice
-    from core.kernel.values import Page, PageResult
+    from core.kernel.values import Email, Page, PageResult
     from core.privacy.model.personal_data import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -237,14 +237,7 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
     is_self = caller.user_id == user_id
     recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT, email=placeholder) if is_self else caller
     async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
-        # Lock order: organizations by id, memberships by organization, then the account.
-        org_ids = await tx.privacy.list_involved_organizations(user_id)
-        await tx.privacy.lock_organizations(org_ids)
-        await tx.privacy.lock_memberships(user_id)
-        if caller.is_platform_owner and cause is Cause.REQUEST:
-            account, by_platform_owner = await platform.lock_target_account(tx, caller, user_id)
-        else:
-            account, by_platform_owner = await tx.accounts.lock(user_id), False
+        org_ids, account, by_platform_owner = await _lock(tx, caller, user_id, cause)
         if cause is not Cause.ERASURE:
             await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
         # To add a member or to change an email address, a transaction needs the lock on the
@@ -257,41 +250,71 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
             account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
         elif cause is Cause.OWN_DELETION:
             account = await _check_own_deletion(tx, account)
-        elif account is None or not await tx.accounts.is_due_for_erasure(account.id, now):
+        elif account is not None and not await tx.accounts.is_due_for_erasure(account.id, now):
+            account = None
+        if account is None or account.anonymized_at is not None:
             return _Done()  # another process was faster, or the user opened the account again
-        if account.anonymized_at is not None:
-            return _Done()
         if cause is not Cause.ERASURE and not by_platform_owner:
             notices = await tx.security_notices.live(account.id, now)
             if notices or (not is_self and _may_be_stolen(account, memberships)):
                 return _Done(await _close(tx, caller, account, memberships, notices, now))
-        await tx.privacy.replace_email(account.id, placeholder, now)
-        await tx.privacy.remove_sign_in_methods(account.id)
-        await tx.sessions.remove(account.id, now)
-        await tx.privacy.redact_newest(account.id, log_redaction_model.FIRST)
-        await tx.privacy.redact_impersonations(account.id, now)
-        await tx.privacy.redact_joins(account.id, account.email)
-        await tx.privacy.remove_emails(account.id, account.email)
-        await tx.privacy.redact_deliveries(account.id)
-        for membership in memberships:
-            tx.record(accounts_events.anonymized(membership.org_id, account.id))
-        if not memberships:
-            tx.record(accounts_events.anonymized(None, account.id))
-        for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, org_ids, now):
-            is_expired = invitation.status is InvitationStatus.EXPIRED
-            ended = tenancy_events.invitation_expired if is_expired else tenancy_events.invitation_revoked
-            # Recorded without the caller: the organizations that only invited the user must not
-            # learn who anonymized them.
-            tx.record(replace(ended(invitation), by_time=True))
-        await ended_secrets.end_all_credentials(tx, account.id, now)
-        for membership in memberships:  # the service accounts of the user have stopped
-            await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
-        await tx.privacy.remove_directory_data(account.id)
-        await tx.privacy.remove_former_emails(account.id)
+        await _erase(tx, account, memberships, placeholder, org_ids, now)
         await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
         if cause is Cause.OWN_DELETION and account.email_verified_at is not None:
             await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
     return _Done()
+
+
+async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) -> tuple[Sequence[UUID], Account | None, bool]:
+    """Lock the organizations of a user by id, the memberships by organization, then the account.
+
+    Return these organizations, the account, and whether the caller is still a platform owner who may anonymize it.
+    """
+    org_ids = await tx.privacy.list_involved_organizations(user_id)
+    await tx.privacy.lock_organizations(org_ids)
+    await tx.privacy.lock_memberships(user_id)
+    if caller.is_platform_owner and cause is Cause.REQUEST:
+        return org_ids, *await platform.lock_target_account(tx, caller, user_id)
+    return org_ids, await tx.accounts.lock(user_id), False
+
+
+async def _erase(
+    tx: Transaction,
+    account: Account,
+    memberships: Sequence[MembershipControl],
+    placeholder: Email,
+    org_ids: Collection[UUID],
+    now: datetime,
+) -> None:
+    """Remove the personal data of a locked account. `org_ids` are the organizations that it belongs to or that invited it."""
+    await tx.privacy.replace_email(account.id, placeholder, now)
+    await tx.privacy.remove_sign_in_methods(account.id)
+    await tx.sessions.remove(account.id, now)
+    await tx.privacy.redact_newest(account.id, log_redaction_model.FIRST)
+    await tx.privacy.redact_impersonations(account.id, now)
+    await tx.privacy.redact_joins(account.id, account.email)
+    await tx.privacy.remove_emails(account.id, account.email)
+    await tx.privacy.redact_deliveries(account.id)
+    for membership in memberships:
+        tx.record(accounts_events.anonymized(membership.org_id, account.id))
+    if not memberships:
+        tx.record(accounts_events.anonymized(None, account.id))
+    for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, org_ids, now):
+        is_expired = invitation.status is InvitationStatus.EXPIRED
+        ended = tenancy_events.invitation_expired if is_expired else tenancy_events.invitation_revoked
+        # Recorded without the caller: the organizations that only invited the user must not
+        # learn who anonymized them.
+        tx.record(replace(ended(invitation), by_time=True))
+    await _end_secrets(tx, account, memberships, now)
+    await tx.privacy.remove_directory_data(account.id)
+    await tx.privacy.remove_former_emails(account.id)
+
+
+async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
+    """End the credentials of the account and of its service accounts, which have stopped."""
+    await ended_secrets.end_all_credentials(tx, account.id, now)
+    for membership in memberships:
+        await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
 
 
 async def _close(
@@ -315,9 +338,7 @@ async def _close(
     await tx.email_sign_ins.void(account.id)
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
-    await ended_secrets.end_all_credentials(tx, account.id, now)
-    for membership in memberships:  # the service accounts of the user have stopped
-        await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
+    await _end_secrets(tx, account, memberships, now)
     tx.record(accounts_events.account_closed(account.id, by_user=is_self))
     return erase_at
 
