@@ -10,7 +10,7 @@ from quart import Blueprint, Response
 from core.accounts import accounts, profiles
 from core.accounts.model.profiles import DETAILS, ProfileChanges, time_zones
 from core.kernel.display import format_utc
-from core.kernel.errors import Forbidden, Invalid
+from core.kernel.errors import Forbidden, Invalid, Refusal
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
@@ -45,11 +45,10 @@ def _typed(form: Form) -> dict[str, str | None]:
 
 
 async def _refused_values(form: Form) -> dict[str, Any]:
-    return _profile_values(dict.fromkeys(FIELDS) | _typed(form), _wrong_field(form))
+    return _profile_values(dict.fromkeys(FIELDS) | _typed(form))
 
 
-def _wrong_field(form: Form) -> str | None:
-    """Return the first field that is not valid."""
+def _first_invalid(_: Refusal, form: Form) -> str | None:
     for field, text in _typed(form).items():
         try:
             ProfileChanges.parse(**{field: text})
@@ -58,7 +57,7 @@ def _wrong_field(form: Form) -> str | None:
     return None
 
 
-def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[str, Any]:
+def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
     chosen = typed["zoneinfo"]
     # Without the names that are kept for old data
     names = {name for name in time_zones() if "/" in name and not name.startswith("Etc/")} | {"UTC"}
@@ -67,8 +66,7 @@ def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[
     return {
         "typed": {field: typed[field] or "" for field in FIELDS},
         "time_zones": sorted(names),
-        "wrong": wrong,
-        "opens_details": wrong in HIDDEN_FIELDS or any(typed[field] for field in HIDDEN_FIELDS),
+        "opens_details": any(typed[field] for field in HIDDEN_FIELDS),
     }
 
 
@@ -81,13 +79,13 @@ async def show_profile() -> Response:
     The profile has names, a picture, a language, a time zone and other details.
     """
     profile = (await accounts.get_own(ports(), signed_in())).profile
-    return await console_page("accounts/profile.html", **_profile_values(asdict(profile), None))
+    return await console_page("accounts/profile.html", **_profile_values(asdict(profile)))
 
 
 @routes.post(PROFILE)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@on_refusal("accounts/profile.html", _refused_values, of=(Invalid,))
+@on_refusal("accounts/profile.html", _refused_values, _first_invalid, of=(Invalid,))
 async def change_profile(form: Form) -> Response:
     """Change your profile.
 

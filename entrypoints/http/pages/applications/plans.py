@@ -58,11 +58,10 @@ async def show_plans(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 
 
-async def _values(typed: Form | None, service_slug: str, plan_id: str | None = None) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str, plan_id: str | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     plan = None if plan_id is None else await _find(service_slug, plan_id)
-    stored = {} if plan is None else _to_typed(plan)
-    return {"plan": plan, "typed": stored if typed is None else typed, **application_values(service)}
+    return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
 
 
 @routes.get(f"{PLANS}/new")
@@ -70,7 +69,7 @@ async def _values(typed: Form | None, service_slug: str, plan_id: str | None = N
 @shows(f"POST {API}")
 async def show_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that creates a plan."""
-    return await console_page("applications/plan.html", **await _values(None, service_slug))
+    return await console_page("applications/plan.html", **await _values({}, service_slug))
 
 
 @routes.post(f"{PLANS}/new")
@@ -95,7 +94,7 @@ async def _find(service_slug: str, plan_id: str) -> Plan:
 @shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
 async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Show the form that changes a plan."""
-    return await console_page("applications/plan.html", **await _values(None, service_slug, plan_id))
+    return await console_page("applications/plan.html", **await _values({}, service_slug, plan_id))
 
 
 def _to_typed(plan: Plan) -> dict[str, str]:
@@ -120,14 +119,10 @@ async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> 
     return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
 
 
-async def _unchanged(_: Form, service_slug: str, plan_id: str) -> dict[str, Any]:
-    return await _values(None, service_slug, plan_id)
-
-
 @routes.post(f"{PLANS}/<plan_id>/delete")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<plan_id>")
-@on_refusal("applications/plan.html", _unchanged, of=(PlanInUse,))
+@on_refusal("applications/plan.html", _values, of=(PlanInUse,))
 async def delete(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
     """Delete a plan."""
     service = await services.find(ports(), acting_member(), service_slug)

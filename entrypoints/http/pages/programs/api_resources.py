@@ -152,9 +152,9 @@ async def _find(resource_id: str) -> ApiResource:
     return await api_resources.find(ports(), acting_member(), path_id(resource_id))
 
 
-async def _settings(typed: Form | None, resource_id: str) -> dict[str, Any]:
+async def _settings(typed: Form, resource_id: str) -> dict[str, Any]:
     resource = await _find(resource_id)
-    return {**resource_values(resource), **_form_values(_stored(resource) if typed is None else typed)}
+    return {**resource_values(resource), **_form_values({**_stored(resource), **typed})}
 
 
 @routes.get(ONE)
@@ -162,7 +162,7 @@ async def _settings(typed: Form | None, resource_id: str) -> dict[str, Any]:
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
 async def show_resource(org_slug: str, resource_id: str) -> Response:
     """Show an API resource with its settings."""
-    return await console_page("programs/api_resource.html", **await _settings(None, resource_id))
+    return await console_page("programs/api_resource.html", **await _settings({}, resource_id))
 
 
 @routes.post(ONE)
@@ -177,14 +177,10 @@ async def change(org_slug: str, resource_id: str, form: Form) -> Response:
     return redirect_with_notice("resource-saved", _path(resource))
 
 
-async def _unchanged(_: Form, resource_id: str) -> dict[str, Any]:
-    return await _settings(None, resource_id)
-
-
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-@on_refusal("programs/api_resource.html", _unchanged)
+@on_refusal("programs/api_resource.html", _settings)
 async def delete(org_slug: str, resource_id: str, form: Form) -> Response:
     """Delete an API resource."""
     resource = await _find(resource_id)

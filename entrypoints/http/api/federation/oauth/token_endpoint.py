@@ -5,7 +5,7 @@ Sources: RFC 6749, RFC 7009 and RFC 7662; decisions 93 and 100.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -19,6 +19,7 @@ from core.federation.oauth import client_credentials, device_flow, introspection
 from core.federation.oauth.model.authorization import RequestedAccess
 from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
@@ -41,8 +42,7 @@ routes = Blueprint("oauth", __name__)
 TOKEN: Final = TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
 INTROSPECT: Final = "/auth/introspect"
-DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
-CLIENT_CREDENTIALS: Final = "client_credentials"
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4; `device_code` for short
 
 
 class GrantMissing(Invalid):
@@ -149,9 +149,9 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
         grant = _grant(body)
         # First, because a client that needs a nonce repeats its request, and an assertion works once.
         proof = await read_proof()
-        client = await grant.identify(body)
+        client = await grant.identify(body, () if grant.polls else app_context().limits.of_client)
         await dpop.use(ports(), proof)
-    await grant.count(client)
+    await (take_poll_token() if grant.polls else count_request(client))
     return _to_response(await grant.issue(body, client, proof))
 
 
@@ -167,37 +167,14 @@ def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, 
     return response, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
-C = TypeVar("C", bound=OAuthClient | ProgramClient | None)
-
-
 @dataclass(frozen=True, slots=True)
-class Grant(Generic[C]):
-    """How a grant type identifies and counts the client of a request, and issues tokens to it."""
+class Grant:
+    """How a grant type issues tokens to the client of a request, and identifies the client."""
 
     field: str | None  # of the request, with the code or token that is exchanged
-    issue: Callable[[TokenRequest, C, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
-    identify: Callable[[TokenRequest], Awaitable[C]]
-    count: Callable[[C], Awaitable[None]] = count_request
-
-
-def _requested(body: TokenRequest) -> RequestedAccess:
-    return RequestedAccess(body.resource, None if body.scope is None else split_scope(body.scope))
-
-
-async def _identify(body: TokenRequest) -> OAuthClient | None:
-    return await identify_client(body, app_context().limits.of_client)
-
-
-async def _identify_device(body: TokenRequest) -> OAuthClient | None:
-    return await identify_client(body, ())
-
-
-async def _identify_any(body: ClientRequest) -> OAuthClient | ProgramClient | None:
-    return await identify_client_or_program(body, app_context().limits.of_client)
-
-
-async def _count_poll(_: OAuthClient | None) -> None:
-    await take_poll_token()
+    issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
+    identify: Callable[[ClientRequest, tuple[Bucket, ...]], Awaitable[OAuthClient | ProgramClient | None]] = identify_client
+    polls: bool = False  # polls have a limit of their own, and do not count for the client
 
 
 async def _exchange_code(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
@@ -210,24 +187,25 @@ async def _refresh(body: TokenRequest, client: OAuthClient | None, proof: ProofU
     return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", _requested(body), proof)
 
 
-async def _redeem_device_code(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+async def _redeem(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
     return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, _requested(body), proof)
 
 
-async def _issue_to_client(body: TokenRequest, client: OAuthClient | ProgramClient | None, proof: ProofUse | None) -> ProgramToken:
+async def _issue(body: TokenRequest, client: OAuthClient | ProgramClient | None, proof: ProofUse | None) -> ProgramToken:
     return await client_credentials.issue(ports(), client, body.scope, body.resource, proof)
 
 
-_BY_DEVICE: Final = Grant("device_code", _redeem_device_code, _identify_device, _count_poll)
-GRANTS: Final[Mapping[str, Grant[Any]]] = {
-    "authorization_code": Grant("code", _exchange_code, _identify),
-    "refresh_token": Grant("refresh_token", _refresh, _identify),
-    DEVICE_CODE: _BY_DEVICE,
-    CLIENT_CREDENTIALS: Grant(None, _issue_to_client, _identify_any),
+def _requested(body: TokenRequest) -> RequestedAccess:
+    return RequestedAccess(body.resource, None if body.scope is None else split_scope(body.scope))
+
+
+GRANTS: Final[Mapping[str, Grant]] = {
+    "authorization_code": Grant("code", _exchange_code),
+    "refresh_token": Grant("refresh_token", _refresh),
+    DEVICE_CODE: Grant("device_code", _redeem, polls=True),
+    "client_credentials": Grant(None, _issue, identify_client_or_program),
 }
-GRANT_TYPES: Final = tuple(GRANTS)
-_NAMES: Final = {**GRANTS, "device_code": _BY_DEVICE}  # with a short name for DEVICE_CODE
 
 
 @routes.post(REVOKE)
@@ -247,7 +225,7 @@ async def revoke() -> Response:
     """
     async with limited_if_refused():
         body = await parameters(RevocationRequest)
-        client = await _identify_any(body)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
     await count_request(client)
     await oauth.revoke_token(ports(), caller(), client, body.token)
     return Response(b"", 200, {"Cache-Control": "no-store"})
@@ -300,19 +278,20 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """
     async with limited_if_refused():
         body = await parameters(IntrospectionRequest)
-        client = await _identify_any(body)
+        client = await identify_client_or_program(body, app_context().limits.of_client)
     await count_request(client)
     answer = await introspection.introspect(ports(), client, body.token, app_context().base_url)
     return IntrospectionResponse(**answer), 200, {"Cache-Control": "no-store"}
 
 
-def _grant(body: TokenRequest) -> Grant[Any]:
+def _grant(body: TokenRequest) -> Grant:
     """Return the grant of a request. Without `grant_type`, its code or token tells which (decision 93).
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """
     sent = [grant for grant in GRANTS.values() if grant.field is not None and getattr(body, grant.field) is not None]
-    named = None if body.grant_type is None else _NAMES.get(body.grant_type) or refuse(GrantUnknown)
+    name = body.grant_type
+    named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)
     if named is not None and named.field is None:
         return named if not sent else refuse(GrantMismatch)
     if len(sent) != 1:
