@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def limited_lifetime(limit: timedelta, seconds: int | None) -> timedelta:
-    """Return the lifetime that an application chose, at most that of the platform, which is also the default (decision 261)."""
+    """Return the lifetime that an application chose, at most that of the platform, which is also the default."""
     return limit if seconds is None else min(limit, timedelta(seconds=seconds))
 
 
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service contains the user's entitlement to it (decision 37). This function reads
+    A token of a service contains the user's entitlement to it. This function reads
     nothing from the database: the old refresh token is already used up, so after an error the
     client would have no valid one.
     """

@@ -1,4 +1,4 @@
-"""The pages for sign-in and sign-out (decision 176; security A-3, G-2, G-4, S-5)."""
+"""The pages for sign-in and sign-out (security A-3, G-2, G-4, S-5)."""
 
 from contextlib import suppress
 from typing import Any, Final

@@ -1,6 +1,6 @@
 """The OAuth endpoints of applications: token, revocation and introspection.
 
-Sources: RFC 6749, RFC 7009 and RFC 7662; decisions 93 and 100.
+Sources: RFC 6749, RFC 7009 and RFC 7662; decision 93.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -285,7 +285,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> Grant:
-    """Return the grant of a request. Without `grant_type`, its code or token tells which (decision 93).
+    """Return the grant of a request. Without `grant_type`, its code or token tells which.
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """
