@@ -149,6 +149,15 @@ async def resend_verification(
     await _queue(ports, caller, EmailKind.VERIFY_EMAIL, email, org_slug, next_path)
 
 
+async def resend_own_verification(ports: Ports, caller: Person) -> None:
+    """Queue a verification email to the new address of the caller's pending change, or else to their present address.
+
+    Raises: the errors of `email_changes.resend`.
+    """
+    if not await email_changes.resend(ports, caller):
+        await resend_verification(ports, caller, caller.email)
+
+
 async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, org_slug: str | None, next_path: str | None) -> None:
     continuation = LinkContinuation(next_path)
     async with ports.storage.transaction(by=caller) as tx:

@@ -16,8 +16,9 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.platform import AccountNotFound, AccountNotUsable
 from core.accounts.model.risk import LoginRisk
 from core.applications.model.services import ServiceNotFound
-from core.authentication import events, sessions
+from core.authentication import events
 from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
+from core.authentication.tokens import issuing
 from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
 from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.display import PLATFORM_SUPPORT
@@ -129,7 +130,7 @@ async def start(
         tx.record(events.impersonated_for_the_platform(event, entry_id, reason))
         if event.org_id is not None:
             tx.record(event)
-    pair = sessions.issue_tokens(ports, _token_subject(session, account, context, entitlement), refresh_token, now)
+    pair = issuing.issue_tokens(ports, _token_subject(session, account, context, entitlement), refresh_token, now)
     return Impersonation(
         session_id=session.id,
         user_id=account.id,

@@ -12,6 +12,7 @@ account of its recipient: it lives for days, unlike a reset link.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
 from core.applications.model.users import AccessPolicy
 from core.authentication import login
+from core.authentication.browser import check_form_token
 from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
 from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
@@ -40,9 +42,22 @@ if TYPE_CHECKING:
     from core.applications.model.services import Service
     from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import PreAuthToken, SignedIn
+    from core.kernel.callers import Visitor
     from core.kernel.causes import Caller
+    from core.tenancy.model.branding import Design
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedInvitation:
+    """An invitation that was just accepted. `launch_url` is the URL of the organization's application, if one can be opened."""
+
+    opened: OpenInvitation  # as it was before
+    organization: Organization
+    design: Design | None
+    launch_url: str | None
 
 
 # After a sign-up
@@ -123,6 +138,25 @@ async def _has_user(read: Reading | Transaction, account: Account) -> bool:
     if not account.is_usable or account.first_verified_at is None:
         return False
     return account.password_hash is not None or await read.accounts.has_signed_in(account.id)
+
+
+async def accept(
+    ports: Ports, caller: Caller, token: str, visitor: Visitor | None, session_cookie: str | None, form_token: str | None
+) -> AcceptedInvitation:
+    """Accept an invitation with the form of its page, which has a form token if the recipient is signed in.
+
+    `visitor` is the user of the session with this cookie. A recipient without a session signs in afterwards.
+
+    Raises: FormTokenInvalid; the errors of `find_invitation` and `invitations.accept`.
+    """
+    opened = await find_invitation(ports, token, visitor)
+    if visitor is not None and form_token is not None and opened.answer is InvitationAnswer.SIGNED_IN:
+        # Only this confirms the membership. The inviter knows a token of the invitation too, and could send the form from another site.
+        check_form_token(session_cookie or "", form_token)
+        caller = visitor
+    # Load everything before the change, so that a failure afterwards cannot hide that it was made.
+    design, url = await invitations.get_design(ports, token), await launch_url(ports, opened.received.invitation.org_id)
+    return AcceptedInvitation(opened, await invitations.accept(ports, caller, token), design, url)
 
 
 async def accept_with_password(

@@ -10,6 +10,7 @@ from core.authentication import events, sessions
 from core.authentication.model.login import NeedsCodeFlow, SignedIn
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
 from core.authentication.service_access import enroll_end_user
+from core.authentication.tokens import issuing
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
@@ -105,7 +106,7 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
         openid=openid,
         key_thumbprint=signed_in.key_thumbprint,
     )
-    return sessions.issue_tokens(ports, subject, signed_in.secret, session.created_at)
+    return issuing.issue_tokens(ports, subject, signed_in.secret, session.created_at)
 
 
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:

@@ -1,14 +1,9 @@
-"""Sessions: authenticate requests, refresh tokens, and end sessions. `session_start` and `login` start them.
-
-The module is longer than 400 lines, because every token of a session is issued here.
-"""
+"""Sessions: authenticate requests, refresh tokens, and end sessions. `session_start` and `login` start them."""
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.model.openid import SESSION_EXPIRY, IdToken, Scope
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -28,7 +23,7 @@ from core.authentication.model.sessions import (
     TokenPair,
     TokenSubject,
 )
-from core.authentication.tokens import dpop, signing_keys
+from core.authentication.tokens import dpop, issuing, signing_keys
 from core.kernel.access import (
     ImpersonatedElsewhere,
     NotAMember,
@@ -39,10 +34,10 @@ from core.kernel.access import (
     to_person,
 )
 from core.kernel.callers import OrganizationStatus, Person, to_acting_member, to_member
-from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
+from core.kernel.claims import Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.roles import Capability
-from core.kernel.values import PageResult, digest, new_id, new_secret
+from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
 
 if TYPE_CHECKING:
@@ -52,8 +47,7 @@ if TYPE_CHECKING:
 
     from core.accounts.model.profiles import OwnProfile
     from core.authentication.model.dpop import ProofUse
-    from core.authentication.model.openid import Authentication, ResourceGrant
-    from core.kernel.callers import Member, MembershipState, ServiceContext
+    from core.kernel.callers import Member, MembershipState
     from core.kernel.causes import Caller
     from core.tenancy.model.organizations import Membership
     from ports import Ports
@@ -152,7 +146,7 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
     """Return a session that starts now."""
     ends_at = now + ports.policy.session_absolute_ttl
-    lifetime = _lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
+    lifetime = issuing.limited_lifetime(ports.policy.refresh_token_ttl, start.service.refresh_token_seconds if start.service else None)
     return Session(
         id=start.id,
         user_id=start.user_id,
@@ -172,90 +166,6 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
         openid=start.openid,
         key_thumbprint=start.key_thumbprint,
     )
-
-
-def _lifetime(limit: timedelta, seconds: int | None) -> timedelta:
-    """Return the lifetime that an application chose, at most that of the platform, which is also the default."""
-    return limit if seconds is None else min(limit, timedelta(seconds=seconds))
-
-
-def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
-    """Return a new access token, which never outlives the session's absolute end, with the refresh token.
-
-    A token of a service contains the user's entitlement to it. This function reads
-    nothing from the database: the old refresh token is already used up, so after an error the
-    client would have no valid one.
-    """
-    service, entitlement = subject.service, subject.entitlement
-    openid, authentication = subject.openid, subject.authentication
-    expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
-    shows_email = service is None or openid is None or openid.grant.shows_email
-    claims = Claims(
-        user_id=subject.user_id,
-        session_id=subject.session_id,
-        email=subject.email if shows_email else None,
-        email_verified=shows_email and subject.email_verified,
-        token_id=new_id(),
-        issued_at=now,
-        expires_at=expires_at,
-        org=service.org_slug if service else subject.org_slug,
-        org_id=service.org_id if service else subject.org_id,
-        service=service.slug if service else "",
-        client_id=service.client_id if service else None,
-        plan=entitlement.plan,
-        subscription_status=entitlement.status,
-        features=entitlement.features,
-        impersonator_id=subject.impersonator_id,
-        audience=_audience(ports, openid, service),
-        scope=openid.grant.token_scope if openid else (),
-        auth_time=authentication.at if authentication else None,
-        acr=authentication.acr if authentication else None,
-        amr=tuple(authentication.amr) if authentication else (),
-        key_thumbprint=subject.key_thumbprint,
-    )
-    ports.metrics.token_issued()
-    access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
-    is_bound = subject.key_thumbprint is not None
-    if openid is None or authentication is None:
-        return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
-    if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
-        return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
-    id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
-    return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text or None, is_bound)
-
-
-def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
-    """Return the end of a token. For an API resource, its own lifetime counts instead of that of the platform."""
-    seconds = subject.service.access_token_seconds if subject.service else None
-    # Without a lifetime, the API resource may not be used, and the grant was refused before.
-    limit = ports.policy.access_token_ttl if api is None else timedelta(seconds=api.token_seconds or 0)
-    return min(now + _lifetime(limit, seconds), subject.ends_at)
-
-
-def new_id_token(
-    ports: Ports, subject: TokenSubject, openid: OpenIdSubject, authentication: Authentication, access_token: str | None, now: datetime
-) -> IdToken:
-    """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
-    facts, grant = openid.facts, openid.grant
-    return IdToken(
-        client_id=FRONTEND_CLIENT_ID if subject.service is None else str(subject.service.client_id),
-        user_id=subject.user_id,
-        session_id=subject.session_id,
-        issued_at=now,
-        expires_at=_expires_at(ports, subject, now),
-        authentication=authentication,
-        nonce=openid.nonce,
-        access_token=access_token,
-        session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,
-        claims={} if facts is None else facts.claims(grant.id_token_claims(of_scopes=facts.scopes_in_id_token)),
-    )
-
-
-def _audience(ports: Ports, openid: OpenIdSubject | None, service: ServiceContext | None) -> str | None:
-    """Return the audience of a token of OpenID Connect, or None for the default. The platform's frontend gets tokens for our API."""
-    if openid is None:
-        return None
-    return openid.grant.resource or (ports.tokens.userinfo_audience if service else ports.tokens.api_audience)
 
 
 async def refresh(
@@ -302,7 +212,7 @@ async def refresh(
         openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
         key_thumbprint=None if presenter.key is None else presenter.key.thumbprint,
     )
-    return issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)
+    return issuing.issue_tokens(ports, subject, refresh_token if rotated.keeps_refresh_token else successor, now)
 
 
 async def _explain_refusal(ports: Ports, caller: Caller, token_hash: bytes, now: datetime, presenter: Presenter) -> Refusal:
@@ -393,7 +303,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         impersonator_id=caller.impersonator_id,
         key_thumbprint=caller.key_thumbprint,
     )
-    return membership, issue_tokens(ports, subject, refresh_token, now)
+    return membership, issuing.issue_tokens(ports, subject, refresh_token, now)
 
 
 async def list_own(ports: Ports, caller: Person) -> PageResult[LiveSession]:

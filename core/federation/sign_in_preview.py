@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import NoAccessToService
-from core.authentication import sessions
 from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
+from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import authorization_steps
 from core.federation.oauth.authorization_steps import Step
@@ -124,7 +124,7 @@ async def _claims(
         ends_at=now + ports.policy.session_absolute_ttl,
         service=service,
     )
-    id_token = sessions.new_id_token(ports, subject, OpenIdSubject(grant, facts), authentication, None, now)
+    id_token = issuing.new_id_token(ports, subject, OpenIdSubject(grant, facts), authentication, None, now)
     return ports.tokens.id_token_claims(id_token), {"sub": str(visitor.user_id), **facts.claims(grant.userinfo_claims)}
 
 

@@ -7,7 +7,6 @@ narrows the rights of the token's owner, which are read from the database for ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from core.kernel.errors import Forbidden, Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from core.kernel.roles import Capability
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
 from core.kernel.values import base64url, digest, is_printable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
     from datetime import datetime
     from uuid import UUID
 

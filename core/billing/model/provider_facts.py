@@ -8,7 +8,6 @@ two facts of the same second contradict each other, the one that arrived last co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -18,6 +17,7 @@ from core.billing.model.provider_objects import ProviderSubscription, to_status
 from core.billing.model.subscriptions import PERIOD, Subscription, SubscriptionStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
 CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of one of our subscriptions, even if events arrive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -12,6 +11,7 @@ from core.authentication.model.identities import PendingIdentity
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from core.authentication.model.openid import Scope

@@ -10,13 +10,14 @@ request, so an older stamp of another request proves nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
+from core.federation.oauth import authorization as oauth
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, check_request
@@ -58,10 +59,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The next step. `grant` is that of OpenID Connect, or None without it."""
+    """The next step. `grant` is that of OpenID Connect, or None without it. `code` was issued, if that is the step."""
 
     step: Step
     grant: OpenIdGrant | None = None
+    code: str | None = field(default=None, repr=False)
 
 
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
@@ -91,6 +93,24 @@ def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdReq
         names = {*openid.claims.id_token, SESSION_EXPIRY}
         openid = replace(openid, claims=replace(openid.claims, id_token=tuple(sorted(names))))
     return openid
+
+
+async def advance(
+    ports: Ports, visitor: Visitor | None, authorization: Authorization, openid: OpenIdRequest, answer: str | None = None
+) -> NextStep:
+    """Find the next step, and issue the code if that is the step. `answer` is that of the user to our page, or None if it did not ask.
+
+    `continue` agrees to the scopes, `select` continues with this account, and every other answer refuses.
+
+    Raises: AccessDenied; the errors of `find_next_step` and `authorization.issue_code`.
+    """
+    if answer not in (None, "continue", "select"):
+        raise AccessDenied
+    agreed = answer == "continue"
+    step = await find_next_step(ports, visitor, authorization, openid, agreed=agreed, selected=answer == "select")
+    if step.step is not Step.CODE or visitor is None or authorization.redirect_uri is None:
+        return step
+    return replace(step, code=await oauth.issue_code(ports, visitor, authorization, step.grant, agreed=agreed))
 
 
 async def find_next_step(

@@ -36,7 +36,7 @@ from core.programs.model.credentials import ProgramClient
 
 if TYPE_CHECKING:
     from core.authentication.model.dpop import ProofUse
-    from core.federation.oauth.model.authorization import AuthorizationRequest
+    from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
     from core.federation.oauth.model.clients import OAuthClient
     from ports import Ports
 
@@ -77,12 +77,18 @@ async def push(
     return PREFIX + secret
 
 
-async def present(ports: Ports, request: AuthorizationRequest, browser: str | None) -> None:
-    """Bind a pushed request to the browser with this cookie. Other requests need no binding.
+async def present(ports: Ports, request: AuthorizationRequest, browser: str | None) -> Authorization:
+    """Return the checked request. A pushed one is bound to the browser with this cookie.
 
     Raises: RequestUriInvalid if the request is unknown, expired or used, or belongs to another client or
-    browser, or if the browser has no cookie.
+    browser, or if the browser has no cookie; the errors of `authorization.validate`.
     """
+    await _bind(ports, request, browser)
+    return await oauth.validate(ports, request)
+
+
+async def _bind(ports: Ports, request: AuthorizationRequest, browser: str | None) -> None:
+    """Bind a pushed request to the browser. Other requests need no binding."""
     if not is_pushed(request.request_uri):
         return
     if browser is None:

@@ -107,7 +107,7 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
     lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
-    errors of `oauth.validate` and `authorization.check_request`.
+    errors of `pushed_requests.present` and `authorization.check_request`.
     """
     provider = _find_provider(ports, provider_name)
     service, after = None, sign_in.after
@@ -119,7 +119,7 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
         await _require_active(ports, sign_in.request.org)
         after = ACCOUNT_PATH
     elif after is None:
-        authorization = await oauth.validate(ports, sign_in.request)
+        authorization = await pushed_requests.present(ports, sign_in.request, device_cookie)
         check_request(authorization)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)

@@ -1,12 +1,14 @@
 """Redirects to pages, and the path at which a page continues after the sign-in (security G-4)."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote, urlencode
 
 from quart import Response, request
 
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
+from entrypoints.http.edge import cookies
 from entrypoints.http.edge.context import requested_path
 
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
@@ -28,6 +30,11 @@ def safe_next(text: str) -> str:
     return ACCOUNT_PATH if any(unquote(segment) in _DOT_SEGMENTS for segment in path.split("/")) else text
 
 
+def next_of(fields: Mapping[str, str]) -> str:
+    """Return the path in the field `next`, if it is safe, or else the account page."""
+    return safe_next(fields.get("next", ACCOUNT_PATH))
+
+
 def with_next(path: str, next_path: str) -> str:
     """Return `path` with the parameter `next`, which is left out if `next_path` is the account page."""
     return path if next_path == ACCOUNT_PATH else f"{path}?{urlencode({'next': next_path})}"
@@ -38,9 +45,15 @@ def path_to_store(next_path: str) -> str | None:
     return None if next_path == ACCOUNT_PATH else next_path
 
 
-def redirect(target: str, status: int = 303) -> Response:
-    """Return a redirect to another page. Status 303 makes the browser use GET; some protocols require another status."""
-    return Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Response:
+    """Return a redirect to another page, which shows the notice with this name.
+
+    Status 303 makes the browser use GET; some protocols require another status.
+    """
+    response = Response(b"", status, {"Location": target, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+    if notice is not None:
+        cookies.set_notice_cookie(response, notice)
+    return response
 
 
 def to_sign_in() -> Response:

@@ -1,16 +1,17 @@
 """The page before something that cannot be undone: it names the consequences, and asks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from markupsafe import Markup
 from quart import Response, request
 
 from core.kernel.errors import Refusal
-from entrypoints.http.pages.console import console_page, refused_console_page, wrong_field
+from entrypoints.http.pages.console import Form, console_page, on_refusal, refused_console_page, wrong_field
 
 TEMPLATE: Final = "confirm.html"
+V = TypeVar("V", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,15 @@ def count(number: int, noun: str) -> str:
 async def ask(question: Question) -> Response:
     """Return the page that asks."""
     return await console_page(TEMPLATE, **_values(question, {}))
+
+
+def asks_again(question: Callable[..., Awaitable[Question]]) -> Callable[[V], V]:
+    """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
+
+    async def values(form: Form, **parameters: Any) -> dict[str, Any]:
+        return _values(await question(**parameters), form)
+
+    return on_refusal(TEMPLATE, values)
 
 
 async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str]) -> Response:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
-from typing import Any, Final, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -53,6 +54,8 @@ DAY_PARAMETERS: Final = frozenset({"since", "until"})  # parameters that are tim
 DAY: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
 MAX_SLUGS: Final = 20  # that are tried for a name
+NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+Form: TypeAlias = Mapping[str, str]  # the fields of a form
 M = TypeVar("M", bound=RequestModel)
 T = TypeVar("T")
 V = TypeVar("V", bound=Callable[..., Any])
@@ -207,9 +210,7 @@ def session_secret() -> str:
 
 def redirect_with_notice(notice: str, target: str, *, count: int | None = None) -> Response:
     """Redirect to a page that shows a notice, which is a key of NOTICES."""
-    response = redirect(target)
-    cookies.set_notice_cookie(response, notice if count is None else f"{notice}.{count}")
-    return response
+    return redirect(target, notice=notice if count is None else f"{notice}.{count}")
 
 
 def _message(notice: str | None) -> str | None:
@@ -265,6 +266,37 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
                 return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
 
         setattr(run, ONCE_ATTRIBUTE, path)
+        return cast("V", run)
+
+    return decorate
+
+
+def on_refusal(
+    template: str,
+    values: Callable[..., Awaitable[dict[str, Any]]],
+    fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
+    *,
+    of: tuple[type[Refusal], ...] = (Refusal,),
+) -> Callable[[V], V]:
+    """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
+
+    The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
+    the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
+    refusals to fields, or is a function that does. Refusals of other classes than `of` are answered
+    with the error page.
+    """
+
+    def decorate(view: V) -> V:
+        @wraps(view)
+        async def run(**parameters: Any) -> Any:
+            form = await read_console_form()
+            try:
+                return await view(**parameters, form=form)
+            except of as refusal:
+                loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
+                wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
+                return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
+
         return cast("V", run)
 
     return decorate
@@ -337,6 +369,11 @@ def to_number(text: str) -> int | None:
     """Return the integer in a text, or None for an empty one. A parser for `to_model`; the model refuses other texts."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else (text or None)  # type: ignore[return-value]
+
+
+def checked(form: Form, prefix: str) -> list[str]:
+    """Return the names of the checked checkboxes of a group. In the form, each begins with the prefix."""
+    return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
 
 
 def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:

@@ -11,6 +11,7 @@ from core.applications.model.services import Service
 from core.authentication import sessions
 from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import Grant, OpenIdSubject, SessionStart, TokenSubject
+from core.authentication.tokens import issuing
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance.model.housekeeping import ENDED_SESSIONS_KEPT
@@ -69,6 +70,6 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
         authentication=live.authentication,
         openid=OpenIdSubject(GRANT, loaded[2], f"nonce of {slug}"),
     )
-    pair = sessions.issue_tokens(ports, subject, refresh_token, now)
+    pair = issuing.issue_tokens(ports, subject, refresh_token, now)
     assert pair.id_token is not None
     return {"openid_access_token": pair.access_token, "openid_refresh_token": refresh_token, "id_token": pair.id_token}

@@ -72,10 +72,15 @@ async def list_groups() -> Response:
     caller, projection = acting_directory(), Projection(GROUP)
     organization = await scim_groups.find_matching(ports(), caller, filter_)
     groups = [*([organization] if organization else []), *await service_groups.list_matching(ports(), caller, filter_)]
-    page = groups[start - 1 : start - 1 + count]
+    return await _list_response(groups[start - 1 : start - 1 + count], len(groups), start, projection)
+
+
+async def _list_response(page: list[ScimGroup], total: int, start: int, projection: Projection) -> Response:
+    """Return a part of the list of groups. The organization is streamed, because it can have many members."""
+    caller = acting_directory()
     if not page or page[0].id != caller.org_id:
-        return json_response(list_body([_resource(group, projection) for group in page], len(groups), start))
-    envelope = json.dumps({**list_body([{}] * len(page), len(groups), start), "Resources": []})
+        return json_response(list_body([_resource(group, projection) for group in page], total, start))
+    envelope = json.dumps({**list_body([{}] * len(page), total, start), "Resources": []})
     others = "".join(f", {json.dumps(_resource(group, projection))}" for group in page[1:])
     return await _group_response(page[0], projection, (envelope[:-2], others + envelope[-2:]))
 

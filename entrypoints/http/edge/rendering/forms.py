@@ -1,5 +1,6 @@
 """Pages with a form for a browser without a session, and pages that say why a request was refused."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from quart import Response
@@ -35,8 +36,7 @@ def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 
 def no_access_page(refusal: Refusal, user: Visitor, next_path: str) -> Response:
     """Return the page that says why the signed-in user has no access, and offers to continue at this path as another user."""
-    form_token = browser.form_token(cookies.session_cookie() or "")
-    return refused_page(refusal, "federation/no_access.html", form_token=form_token, next=safe_next(next_path), email=user.email)
+    return refused_page(refusal, "federation/no_access.html", form_token=session_form_token(), next=safe_next(next_path), email=user.email)
 
 
 def form_page(name: str, **values: Any) -> Response:
@@ -47,6 +47,16 @@ def form_page(name: str, **values: Any) -> Response:
 def refused_form_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return a page with a form, for a browser without a session, that says why a request was refused."""
     return refused_page(refusal, name, form_token=browser.form_token(cookies.browser_id()), **values)
+
+
+def session_form_token() -> str:
+    """Return the token of a form for the session of this browser."""
+    return browser.form_token(cookies.session_cookie() or "")
+
+
+def check_session_form(form: Mapping[str, str]) -> None:
+    """Check that the form was made for the session of this browser. Raises: FormTokenInvalid."""
+    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
 
 
 async def read_own_form() -> dict[str, str]:

@@ -34,10 +34,11 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     console_page,
+    on_refusal,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
 )
 
 routes = Blueprint("account_access", __name__)
@@ -92,6 +93,11 @@ async def show_device(device_id: str) -> Response:
     return await console_page("accounts/device.html", device=_device_values(result), typed=result.device.name, problem=None)
 
 
+async def _renamed_values(typed: Form, device_id: str) -> dict[str, Any]:
+    result = await devices.find(ports(), signed_in(), path_id(device_id))
+    return {"device": _device_values(result), "typed": typed.get("name", "")}
+
+
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
@@ -109,18 +115,13 @@ def _parse_name(text: str) -> str:
 @routes.post("/app/account/devices/<device_id>/name")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
-async def rename_device(device_id: str) -> Response:
+@on_refusal("accounts/device.html", _renamed_values, of=(Invalid,))
+async def rename_device(device_id: str, form: Form) -> Response:
     """Rename one of your devices.
 
     The name must have 1 to 100 characters.
     """
-    form, user, id_ = await read_console_form(), signed_in(), path_id(device_id)
-    input_text = form.get("name", "")
-    try:
-        device = await devices.rename(ports(), user, id_, _parse_name(input_text))
-    except Invalid as refusal:
-        result = await devices.find(ports(), user, id_)
-        return await refused_console_page(refusal, "accounts/device.html", device=_device_values(result), typed=input_text)
+    device = await devices.rename(ports(), signed_in(), path_id(device_id), _parse_name(form.get("name", "")))
     return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
@@ -140,7 +141,7 @@ async def revoke_device(device_id: str) -> Response:
 # Linked accounts
 
 
-async def _identities_values() -> dict[str, Any]:
+async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
     linked = await identities.list_linked(ports(), signed_in())
     linked_providers = {identity.provider for identity in linked}
     # Linked by a sign-in at an application, with the credentials of its service.
@@ -182,22 +183,19 @@ async def show_identities() -> Response:
 
     These are accounts at identity providers that you can sign in with.
     """
-    return await console_page("accounts/identities.html", **await _identities_values())
+    return await console_page("accounts/identities.html", **await _identities_values({}))
 
 
 @routes.post("/app/account/identities/<provider:provider>/link")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def link_identity(provider: str) -> Response:
+@on_refusal("accounts/identities.html", _identities_values, of=(Invalid,))
+async def link_identity(provider: str, form: Form) -> Response:
     """Link an account at an identity provider.
 
     The browser continues at the identity provider, and returns to your linked accounts.
     """
-    await read_console_form()
-    try:
-        ticket = await identities.start_link(ports(), signed_in(), provider)
-    except Invalid as refusal:
-        return await refused_console_page(refusal, "accounts/identities.html", **await _identities_values())
+    ticket = await identities.start_link(ports(), signed_in(), provider)
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
     response = await console_page("accounts/link.html", provider=ports().policy.provider_names[Provider(provider)], address=address)
     # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
@@ -209,16 +207,13 @@ async def link_identity(provider: str) -> Response:
 @routes.post("/app/account/identities/<provider:provider>/unlink")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def unlink_identity(provider: str) -> Response:
+@on_refusal("accounts/identities.html", _identities_values, of=(Invalid,))
+async def unlink_identity(provider: str, form: Form) -> Response:
     """Unlink an account at an identity provider.
 
     This is refused if it is your only way to sign in.
     """
-    await read_console_form()
-    try:
-        await identities.unlink(ports(), signed_in(), provider)
-    except Invalid as refusal:
-        return await refused_console_page(refusal, "accounts/identities.html", **await _identities_values())
+    await identities.unlink(ports(), signed_in(), provider)
     return redirect_with_notice("account-unlinked", IDENTITIES_PATH)
 
 

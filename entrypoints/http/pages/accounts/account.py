@@ -21,7 +21,7 @@ from core.authentication import identities, sessions
 from core.billing import own_subscriptions
 from core.federation.oauth import consents
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid, Limited
+from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
@@ -37,7 +37,9 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     console_page,
+    on_refusal,
     once,
     ports_once,
     read_console_form,
@@ -116,9 +118,15 @@ async def download_data() -> Response:
 # The password
 
 
-async def _password_values() -> dict[str, Any]:
+async def _password_values(_: Form) -> dict[str, Any]:
     account = await accounts.get_own(ports(), signed_in())
     return {"email": account.email, "has_password": account.password_hash is not None}
+
+
+def _wrong_password(refusal: Refusal, form: Form) -> str:
+    """Return the field of the password that a refusal is about."""
+    is_too_long = isinstance(refusal, PasswordTooLong) and len(form.get("new_password", "")) <= MAX_PASSWORD_LENGTH
+    return "new_password" if isinstance(refusal, Invalid) and not is_too_long else "current_password"
 
 
 @routes.get(PASSWORD)
@@ -129,7 +137,7 @@ async def show_password() -> Response:
 
     An account without a password does not need the current one.
     """
-    return await console_page("accounts/password.html", about_current=False, problem=None, **await _password_values())
+    return await console_page("accounts/password.html", **await _password_values({}))
 
 
 @routes.post(PASSWORD)
@@ -138,32 +146,27 @@ async def show_password() -> Response:
 @describes_page(
     {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
 )
-async def change_password() -> Response:
+@on_refusal("accounts/password.html", _password_values, _wrong_password, of=(Invalid, CurrentPasswordWrong, Limited))
+async def change_password(form: Form) -> Response:
     """Change your password, or set the first one.
 
     A change ends your other sessions and the trust of all devices.
     """
-    form, user = await read_console_form(), signed_in()
     new_password = form.get("new_password", "")
     try:
         if "current_password" in form:
-            await accounts.change_password(ports(), user, form["current_password"], new_password)
-            return redirect_with_notice("password-changed", ACCOUNT_PATH)
-        await accounts.set_password(ports(), user, new_password)
+            await accounts.change_password(ports(), signed_in(), form["current_password"], new_password)
+        else:
+            await accounts.set_password(ports(), signed_in(), new_password)
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
-    except (Invalid, CurrentPasswordWrong, Limited) as refusal:
-        is_new_one = isinstance(refusal, Invalid) and not (
-            isinstance(refusal, PasswordTooLong) and len(new_password) <= MAX_PASSWORD_LENGTH
-        )
-        return await refused_console_page(refusal, "accounts/password.html", about_current=not is_new_one, **await _password_values())
-    return redirect_with_notice("password-set", ACCOUNT_PATH)
+    return redirect_with_notice("password-changed" if "current_password" in form else "password-set", ACCOUNT_PATH)
 
 
 # The second factor
 
 
-async def _two_factor_values() -> dict[str, Any]:
+async def _two_factor_values(_: Form) -> dict[str, Any]:
     status = await mfa.get_status(ports(), signed_in())
     return {"since": None if status.enabled_at is None else format_utc(status.enabled_at), "codes": status.backup_codes}
 
@@ -191,7 +194,7 @@ async def show_two_factor() -> Response:
 
     On this page, you can turn it on or off, and replace the backup codes.
     """
-    return await console_page("accounts/two_factor.html", **await _two_factor_values())
+    return await console_page("accounts/two_factor.html", **await _two_factor_values({}))
 
 
 @routes.post("/app/account/two-factor/setup")
@@ -202,16 +205,13 @@ async def show_two_factor() -> Response:
     "Open two-factor authentication",
     "The secret was shown once. If you didn't scan it, start the set-up again.",
 )
-async def start_two_factor_setup() -> Response:
+@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid,))
+async def start_two_factor_setup(form: Form) -> Response:
     """Start to set up two-factor authentication.
 
     The page shows a secret, and asks for a code within 15 minutes.
     """
-    await read_console_form()
-    try:
-        setup = await mfa.start_setup(ports_once(), signed_in())
-    except Invalid as refusal:
-        return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+    setup = await mfa.start_setup(ports_once(), signed_in())
     return await console_page("accounts/two_factor_setup.html", **_setup_values(setup))
 
 
@@ -232,7 +232,7 @@ async def confirm_two_factor() -> Response:
     except (Invalid, Limited) as refusal:
         setup = await mfa.find_pending_setup(ports(), user)
         if setup is None:
-            return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+            return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values({}))
         return await refused_console_page(refusal, "accounts/two_factor_setup.html", **_setup_values(setup))
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=True)
 
@@ -245,16 +245,13 @@ async def confirm_two_factor() -> Response:
     "Open two-factor authentication",
     "The new codes were shown once. If you didn't save them, replace them again.",
 )
-async def regenerate_backup_codes() -> Response:
+@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid, Limited))
+async def regenerate_backup_codes(form: Form) -> Response:
     """Replace your backup codes.
 
     The new codes are shown only once. All earlier codes stop working.
     """
-    await read_console_form()
-    try:
-        codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
-    except (Invalid, Limited) as refusal:
-        return await refused_console_page(refusal, "accounts/two_factor.html", **await _two_factor_values())
+    codes = await mfa.regenerate_backup_codes(ports_once(), signed_in())
     return await console_page("accounts/backup_codes.html", codes=codes, switched_on=False)
 
 

@@ -18,19 +18,21 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     console_page,
+    on_refusal,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
 )
 
 routes = Blueprint("account_email", __name__)
 
 
-async def _values() -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     user = signed_in()
     pending = await email_changes.find_pending(ports(), user.user_id)
     return {
+        "typed": typed.get("email", ""),
         "email": user.email,
         "verified": user.email_verified,
         "pending": None if pending is None else pending.new_email,
@@ -47,24 +49,20 @@ async def show_email() -> Response:
     If a change is pending, you can request its email again, or cancel the change. If the address is
     not verified, you can request another verification email.
     """
-    return await console_page("accounts/email.html", typed="", problem=None, **await _values())
+    return await console_page("accounts/email.html", **await _values({}))
 
 
 @routes.post(EMAIL_PATH)
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
-async def change_email() -> Response:
+@on_refusal("accounts/email.html", _values, of=(Invalid, Limited))
+async def change_email(form: Form) -> Response:
     """Request another email address.
 
     You keep the present address until you open the link in the email to the new one.
     """
-    form = await read_console_form()
-    input_text = form.get("email", "")
-    try:
-        pending = await email_changes.request(ports(), signed_in(), Email.parse(input_text))
-    except (Invalid, Limited) as refusal:
-        return await refused_console_page(refusal, "accounts/email.html", typed=input_text, **await _values())
+    pending = await email_changes.request(ports(), signed_in(), Email.parse(form.get("email", "")))
     return redirect_with_notice("same-address" if pending is None else "email-change-sent", EMAIL_PATH)
 
 
@@ -77,8 +75,7 @@ async def resend_verification() -> Response:
     It goes to the new address of a pending change, otherwise to the address of the account.
     """
     await read_console_form()
-    if not await email_changes.resend(ports(), signed_in()):
-        await accounts.resend_verification(ports(), signed_in(), signed_in().email)
+    await accounts.resend_own_verification(ports(), signed_in())
     return redirect_with_notice("verification-sent", EMAIL_PATH)
 
 

@@ -3,20 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.accounts import accounts, undo
-from core.accounts.model.accounts import LinkInvalid, PasswordReset
+from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.security_notices import SecurityNotice
 from core.authentication import joining
-from core.federation.sign_in import SignUpCredentials
+from core.federation import email_links
+from core.federation.email_links import EmailLink
+from core.federation.sign_in import BrowserTarget
+from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
-from core.tenancy import branding
 from core.tenancy.model.branding import Design
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
@@ -33,7 +36,7 @@ from entrypoints.http.edge.rendering.page import Page, page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.edge.visitors import visitor_with_mfa
-from entrypoints.http.pages.authentication.sign_in import links, page_values, sign_in_browser
+from entrypoints.http.pages.authentication.sign_in import links, page_values, presented_browser, sign_in_response
 
 routes = Blueprint("email_links", __name__)
 
@@ -58,42 +61,55 @@ async def verify_email() -> Response:
     page, it also signs the user in. The link in the email to a requested new address leads here, too,
     and gives the account this address. Clients that prefer JSON get a message instead of the page.
     """
-    token = link_token()
     if not wants_page():
-        await accounts.verify_email(ports(), caller(), token)
-        return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
+        return await _verify_for_program()
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
-    design = await branding.get_design_of_link(ports(), TokenPurpose.VERIFY_EMAIL, token)
-    continuation = await accounts.find_continuation(ports(), TokenPurpose.VERIFY_EMAIL, token)
-    next_path, user, device = safe_next(continuation.next_path or ACCOUNT_PATH), await visitor_with_mfa(), cookies.device_cookie()
-    values = await page_values(next_path)
+    link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
+    target = BrowserTarget(_next_path(link), cookies.session_cookie())
+    values = await page_values(target.next_path)
     try:
-        if user is None and device is not None and joining.is_of_browser(continuation, device):
-            return await sign_in_browser(SignUpCredentials(token, device), next_path)
-        verified = await accounts.verify_email(ports(), caller(), token)
+        result = await email_links.verify(ports(), caller(), link, user, target, presented_browser())
     except LinkInvalid as refusal:
-        email = await accounts.find_verified_email(ports(), token)
-        if email is None:
-            return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, next_path, design, change_email=EMAIL_PATH)
-        # A program that checks emails may have opened the link before the user did.
-        values["design"] = design or values["design"]
-        is_own = user is not None and user.email == email
-        return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=is_own, other=user)
+        return await _refused_verification(refusal, link, user, values)
+    if not isinstance(result, VerifiedEmail):
+        return await sign_in_response(result, target.next_path)
+    return _verified_page(result, link, user, values)
+
+
+async def _verify_for_program() -> Response:
+    await accounts.verify_email(ports(), caller(), link_token())
+    return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
+
+
+def _next_path(link: EmailLink) -> str:
+    return safe_next(link.continuation.next_path or ACCOUNT_PATH)
+
+
+async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
+    email = await accounts.find_verified_email(ports(), link.token)
+    if email is None:
+        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, link, change_email=EMAIL_PATH)
+    # A program that checks emails may have opened the link before the user did.
+    values["design"] = link.design or values["design"]
+    is_own = user is not None and user.email == email
+    return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=is_own, other=user)
+
+
+def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     is_own = user is not None and user.user_id == verified.user_id
     if verified.is_change:
-        return page_response(render("accounts/email_changed.html", design=design, email=verified.email, is_own=is_own, **links(next_path)))
-    values["design"] = design or values["design"]
+        shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(_next_path(link))}
+        return page_response(render("accounts/email_changed.html", **shown))
+    values["design"] = link.design or values["design"]
     return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=is_own, other=user)
 
 
-def _ended_link_page(
-    refusal: LinkInvalid, form_target: str, next_path: str, design: Design | None, *, change_email: str | None = None
-) -> Response:
+def _ended_link_page(refusal: LinkInvalid, form_target: str, link: EmailLink, *, change_email: str | None = None) -> Response:
     """Return the page of a link that no longer works, with a form for a new one.
 
     `change_email` is where the user requests a change of address, if the link may have been the proof of one.
     """
-    values = {"form_target": form_target, "change_email": change_email, "design": design, **links(next_path)}
+    values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(_next_path(link))}
     return refused_form_page(refusal, "accounts/ended_link.html", **values)
 
 
@@ -105,19 +121,17 @@ async def reset_password_page() -> Response:
 
     The link in a reset or welcome email leads here. Opening it does not use it up.
     """
-    token = link_token()
-    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
-    reset = await accounts.find_reset(ports(), token)
+    link = await email_links.find(ports(), TokenPurpose.RESET_PASSWORD, link_token())
+    reset = await accounts.find_reset(ports(), link.token)
     if reset is None:
-        return await _refused_reset(LinkInvalid(), token, design)
-    return page_response(_form({"token": token}, reset, design))
+        return _refused_reset(LinkInvalid(), link)
+    return page_response(_form({"token": link.token}, reset, link.design))
 
 
-async def _refused_reset(refusal: LinkInvalid, token: str, design: Design | None) -> Response:
+def _refused_reset(refusal: LinkInvalid, link: EmailLink) -> Response:
     if not wants_page():
         raise refusal
-    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
-    return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, safe_next(continuation.next_path or ACCOUNT_PATH), design)
+    return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, link)
 
 
 def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
@@ -148,23 +162,25 @@ async def reset_password() -> Response:
     The form of the page sends this. All sessions of the account end.
     """
     form = await read_form()
-    token = form.get("token", "")
     # Load everything before the token is used up.
-    design = await branding.get_design_of_link(ports(), TokenPurpose.RESET_PASSWORD, token)
-    continuation = await accounts.find_continuation(ports(), TokenPurpose.RESET_PASSWORD, token)
-    application = await joining.application_to_open(ports(), continuation)
-    reset = await accounts.find_reset(ports(), token)
+    link = await email_links.find(ports(), TokenPurpose.RESET_PASSWORD, form.get("token", ""))
+    application = await joining.application_to_open(ports(), link.continuation)
+    reset = await accounts.find_reset(ports(), link.token)
     if reset is None:
-        return await _refused_reset(LinkInvalid(), token, design)
+        return _refused_reset(LinkInvalid(), link)
     try:
-        kept = [method.id for method in reset.added if f"keep:{method.id}" in form] if "asked" in form else None
-        await accounts.reset_password(ports(), caller(), token, form.get("new_password", ""), kept)
+        await accounts.reset_password(ports(), caller(), link.token, form.get("new_password", ""), _kept_methods(form, reset))
     except LinkInvalid as refusal:
-        return await _refused_reset(refusal, token, design)
+        return _refused_reset(refusal, link)
     except Invalid as refusal:
-        return page_response(_form(form, reset, design, refusal.message))
-    sign_in = with_next(SIGN_IN_PATH, safe_next(continuation.next_path or ACCOUNT_PATH))
-    return page_response(render("accounts/password_reset_done.html", design=design, reset=reset, sign_in=sign_in, application=application))
+        return page_response(_form(form, reset, link.design, refusal.message))
+    values: dict[str, Any] = {"reset": reset, "sign_in": with_next(SIGN_IN_PATH, _next_path(link)), "application": application}
+    return page_response(render("accounts/password_reset_done.html", design=link.design, **values))
+
+
+def _kept_methods(form: Mapping[str, str], reset: PasswordReset) -> list[UUID] | None:
+    """Return the ids of the sign-in methods that the user keeps, or None if the page did not ask."""
+    return [method.id for method in reset.added if f"keep:{method.id}" in form] if "asked" in form else None
 
 
 @routes.get("/auth/undo-email-change")

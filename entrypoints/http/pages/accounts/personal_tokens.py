@@ -24,21 +24,22 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     ListQuery,
     accepts,
+    checked,
     console_page,
     neighbors,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     secret_page,
     shows,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("personal_token_pages", __name__)
@@ -69,7 +70,8 @@ class NewTokenQuery(ListQuery):
     org_slug: str | None = Field(None, description="The organization that the form has selected.")
 
 
-async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[str, Any]:
+async def _form_values(typed: Form) -> dict[str, Any]:
+    org_slug = typed.get("org_slug")
     memberships = [
         (organization, membership)
         for organization, membership in await organizations.list_own(ports(), signed_in())
@@ -92,7 +94,7 @@ async def _form_values(org_slug: str | None, typed: Mapping[str, Any]) -> dict[s
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
-    return await console_page("accounts/new_personal_token.html", **await _form_values(query_args.org_slug, {}))
+    return await console_page("accounts/new_personal_token.html", **await _form_values({"org_slug": query_args.org_slug or ""}))
 
 
 @routes.post(f"{LIST}/new")
@@ -107,20 +109,15 @@ async def show_form(query_args: NewTokenQuery) -> Response:
     "Open personal access tokens",
     "It was shown once. If you didn't copy it, revoke it in the list and create another one.",
 )
-async def create() -> Response:
+@on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
+async def create(form: Form) -> Response:
     """Create a personal access token.
 
     It is shown only once.
     """
-    form = await read_console_form()
-    scopes = [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
-    try:
-        data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: scopes, "expires_in_days": to_number})
-        request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
-        token, secret = await personal_tokens.create(ports_once(), signed_in(), request)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form.get("org_slug"), form)}
-        return await refused_console_page(refusal, "accounts/new_personal_token.html", **values)
+    data = to_model(PersonalTokenRequest, form, {"scopes": lambda _: checked(form, SCOPE), "expires_in_days": to_number})
+    request = NewPersonalToken(name=data.name, scopes=tuple(data.scopes), org_slug=data.org_slug, expires_in_days=data.expires_in_days)
+    token, secret = await personal_tokens.create(ports_once(), signed_in(), request)
     return await secret_page(
         "Personal access token created",
         {token.name: secret},

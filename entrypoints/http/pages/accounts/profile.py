@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -9,7 +10,7 @@ from quart import Blueprint, Response
 from core.accounts import accounts, profiles
 from core.accounts.model.profiles import DETAILS, ProfileChanges, time_zones
 from core.kernel.display import format_utc
-from core.kernel.errors import Forbidden, Invalid
+from core.kernel.errors import Forbidden, Invalid, Refusal
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
@@ -24,10 +25,10 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     console_page,
-    read_console_form,
+    on_refusal,
     redirect_with_notice,
-    refused_console_page,
 )
 
 routes = Blueprint("account_profile", __name__)
@@ -40,7 +41,24 @@ HIDDEN_FIELDS: Final = ("middle_name", "preferred_username", "profile", "website
 # The profile
 
 
-def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[str, Any]:
+def _typed(form: Form) -> dict[str, str | None]:
+    return {field: form[field].strip() or None for field in FIELDS if field in form}
+
+
+async def _refused_values(form: Form) -> dict[str, Any]:
+    return _profile_values(dict.fromkeys(FIELDS) | _typed(form))
+
+
+def _first_invalid(_: Refusal, form: Form) -> str | None:
+    for field, text in _typed(form).items():
+        try:
+            ProfileChanges.parse(**{field: text})
+        except Invalid:
+            return field
+    return None
+
+
+def _profile_values(typed: Mapping[str, str | None]) -> dict[str, Any]:
     chosen = typed["zoneinfo"]
     # Without the names that are kept for old data
     names = {name for name in time_zones() if "/" in name and not name.startswith("Etc/")} | {"UTC"}
@@ -49,8 +67,7 @@ def _profile_values(typed: Mapping[str, str | None], wrong: str | None) -> dict[
     return {
         "typed": {field: typed[field] or "" for field in FIELDS},
         "time_zones": sorted(names),
-        "wrong": wrong,
-        "opens_details": wrong in HIDDEN_FIELDS or any(typed[field] for field in HIDDEN_FIELDS),
+        "opens_details": any(typed[field] for field in HIDDEN_FIELDS),
     }
 
 
@@ -63,26 +80,19 @@ async def show_profile() -> Response:
     The profile has names, a picture, a language, a time zone and other details.
     """
     profile = (await accounts.get_own(ports(), signed_in())).profile
-    return await console_page("accounts/profile.html", **_profile_values(asdict(profile), None))
+    return await console_page("accounts/profile.html", **_profile_values(asdict(profile)))
 
 
 @routes.post(PROFILE)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def change_profile() -> Response:
+@on_refusal("accounts/profile.html", _refused_values, _first_invalid, of=(Invalid,))
+async def change_profile(form: Form) -> Response:
     """Change your profile.
 
     An empty field removes a value, and a missing one keeps it.
     """
-    form, user = await read_console_form(), signed_in()
-    typed = {field: form[field].strip() or None for field in FIELDS if field in form}
-    for field, text in typed.items():
-        try:
-            ProfileChanges.parse(**{field: text})
-        except Invalid as refusal:
-            values = _profile_values(dict.fromkeys(FIELDS) | typed, field)
-            return await refused_console_page(refusal, "accounts/profile.html", **values)
-    await profiles.change(ports(), user, ProfileChanges.parse(**typed))
+    await profiles.change(ports(), signed_in(), ProfileChanges.parse(**_typed(form)))
     return redirect_with_notice("profile-saved", PROFILE)
 
 
@@ -93,7 +103,7 @@ class ConfirmationWrong(Invalid):
     """This is not the email address of your account. Enter it to confirm the deletion."""
 
 
-async def _deletion_values() -> dict[str, Any]:
+async def _deletion_values(_: Form) -> dict[str, Any]:
     """Return the values of the page: what the user must do before the deletion, if anything."""
     user = signed_in()
     values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False}
@@ -109,7 +119,7 @@ async def _deletion_values() -> dict[str, Any]:
 @describes_page({200: "The page."}, api=["DELETE /api/user"])
 async def show_deletion() -> Response:
     """Show what the deletion of your account does."""
-    return await console_page("accounts/delete.html", **await _deletion_values())
+    return await console_page("accounts/delete.html", **await _deletion_values({}))
 
 
 @routes.post(DELETE)
@@ -122,18 +132,18 @@ async def show_deletion() -> Response:
     },
     form=["form_token", "email"],
 )
-async def delete_account() -> Response:
+@on_refusal("accounts/delete.html", _deletion_values, of=(Invalid, Forbidden))
+async def delete_account(form: Form) -> Response:
     """Delete your account permanently.
 
     Enter the email address of your account to confirm.
     """
-    form, user = await read_console_form(), signed_in()
-    try:
-        if Email.parse_part(form.get("email", "")) != user.email:
-            raise ConfirmationWrong
-        erase_at = await personal_data.delete_own_account(ports(), user)
-    except (Invalid, Forbidden) as refusal:
-        return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
+    if Email.parse_part(form.get("email", "")) != signed_in().email:
+        raise ConfirmationWrong
+    return _deleted_page(await personal_data.delete_own_account(ports(), signed_in()))
+
+
+def _deleted_page(erase_at: datetime | None) -> Response:
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))
     cookies.clear_session_cookie(response)
     cookies.clear_trust_cookie(response)

@@ -1,5 +1,7 @@
 """The pages to sign up with a password, and to get another verification link."""
 
+from contextlib import suppress
+
 from quart import Blueprint, Response, request
 
 from core.accounts import accounts
@@ -9,14 +11,14 @@ from core.authentication.browser import FormTokenInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import SignInOptions
 from core.kernel.errors import Conflict, Invalid, Limited, Refusal, refuse
-from core.kernel.page_paths import ACCOUNT_PATH, RESEND_VERIFICATION_PATH, SIGN_UP_PATH
+from core.kernel.page_paths import RESEND_VERIFICATION_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
-from core.kernel.values import Email, digest
+from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.redirects import path_to_store, redirect, safe_next
+from entrypoints.http.edge.redirects import next_of, path_to_store, redirect
 from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
@@ -35,7 +37,7 @@ async def sign_up_page() -> Response:
     `next` is the path on this server to continue at after the sign-up. The default, also for a path
     that is not valid, is the account page.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    next_path = next_of(request.args)
     if await visitor_with_mfa() is not None:
         return redirect(next_path)
     return await sign_up_form(next_path)
@@ -67,7 +69,7 @@ async def sign_up() -> Response:
     and continues at `next`. In another browser, the user signs in with the password.
     """
     form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT_PATH))
+    next_path = next_of(form)
     options = await sign_in_flow.load_options(ports(), next_path)
     try:
         email = Email.parse(form.get("email", ""))
@@ -106,7 +108,7 @@ async def resend_page() -> Response:
 
     It needs no session. `next` is the path to continue at after the link.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    next_path = next_of(request.args)
     options = await sign_in_flow.load_options(ports(), next_path)
     return form_page("accounts/resend_verification.html", design=options.design, **links(next_path))
 
@@ -120,19 +122,9 @@ async def resend() -> Response:
     The response does not tell whether an account has the email address, or whether it is verified.
     """
     form = await read_own_form()
-    next_path, email = safe_next(form.get("next", ACCOUNT_PATH)), form.get("email", "")
+    next_path, email = next_of(form), form.get("email", "")
     options = await sign_in_flow.load_options(ports(), next_path)
-    try:
-        address = Email.parse(email)
-    except Invalid:
-        pass  # the response is the same for a malformed address (security B-3)
-    else:
-        await accounts.resend_verification(ports(), caller(), address, options.org_slug, path_to_store(next_path))
-    page = render(
-        "accounts/resend_verification_done.html",
-        form_token=form["form_token"],
-        email=email,
-        design=options.design,
-        **links(next_path),
-    )
-    return page_response(page)
+    with suppress(EmailInvalid):  # the response is the same for a malformed address (security B-3)
+        await accounts.resend_verification(ports(), caller(), Email.parse(email), options.org_slug, path_to_store(next_path))
+    values = {"form_token": form["form_token"], "email": email, "design": options.design, **links(next_path)}
+    return page_response(render("accounts/resend_verification_done.html", **values))

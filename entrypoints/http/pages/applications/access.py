@@ -22,21 +22,21 @@ from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, ask_again, count
+from entrypoints.http.pages.consequences import Question, ask, asks_again, count
 from entrypoints.http.pages.console import (
+    Form,
     ListQuery,
     accepts,
     check_typed_name,
     console_page,
     is_checked,
     neighbors,
+    on_refusal,
     organization_path,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
-    wrong_field,
 )
 
 routes = Blueprint("access_pages", __name__)
@@ -52,7 +52,12 @@ ASSIGNMENT_FIELDS: Final[Mapping[type[Refusal], str]] = {AssigneeNotFound: "emai
 FIELDS: Final[Mapping[type[Refusal], str]] = {access_model.LaunchUrlInvalid: "launch_url"}
 
 
-def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _find(service_slug: str) -> Service:
+    return await services.find(ports(), acting_member(), service_slug)
+
+
+async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+    service = await _find(service_slug)
     settings = service.access
     stored = {
         "policy": settings.policy.value,
@@ -72,24 +77,19 @@ def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[st
 @shows(f"GET {SERVICE}/access", f"PUT {SERVICE}/access")
 async def show_access(org_slug: str, service_slug: str) -> Response:
     """Show who may use an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/access.html", **_values(service))
+    return await console_page("applications/access.html", **await _values(None, service_slug))
 
 
 @routes.post(ACCESS)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PUT {SERVICE}/access")
-async def change_access(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/access.html", _values, FIELDS)
+async def change_access(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change who may use an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    try:
-        data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
-        settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
-        await access.save_settings(ports(), acting_member(), service_slug, settings)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_values(service, form)}
-        return await refused_console_page(refusal, "applications/access.html", **values)
+    service = await _find(service_slug)
+    data = to_model(ServiceAccessRequest, form, {"saml_self_enrolled": is_checked})
+    settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
+    await access.save_settings(ports(), acting_member(), service_slug, settings)
     return redirect_with_notice("access-saved", f"{application_path(service)}/access")
 
 
@@ -97,11 +97,12 @@ class ListedAssignmentsQuery(ListQuery, AssignmentsQuery):
     """The search, and the page."""
 
 
-async def _assignment_values(service: Service, query: ListedAssignmentsQuery) -> dict[str, Any]:
-    page = query.page_request()
-    listed = await access.list_assignments(ports(), acting_member(), service.slug, page, search=query.search)
+async def _assignment_values(typed: Form, service_slug: str, query: ListedAssignmentsQuery | None = None) -> dict[str, Any]:
+    service, query = await _find(service_slug), query or ListedAssignmentsQuery()
+    listed = await access.list_assignments(ports(), acting_member(), service.slug, query.page_request(), search=query.search)
     return {
         **application_values(service),
+        "typed": typed,
         "assignments": listed.items,
         "query": query,
         "policy": service.access.policy.value,
@@ -117,26 +118,17 @@ async def _assignment_values(service: Service, query: ListedAssignmentsQuery) ->
 @shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
 async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
     """List the users that are assigned to an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/assignments.html", typed={}, **await _assignment_values(service, query_args))
+    return await console_page("applications/assignments.html", **await _assignment_values({}, service_slug, query_args))
 
 
 @routes.post(ASSIGNMENTS)
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"POST {SERVICE}/assignments")
-async def assign(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/assignments.html", _assignment_values, ASSIGNMENT_FIELDS)
+async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
     """Assign a user to an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    try:
-        await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
-    except Refusal as refusal:
-        values = {
-            "wrong": wrong_field(refusal, ASSIGNMENT_FIELDS),
-            "typed": form,
-            **await _assignment_values(service, ListedAssignmentsQuery()),
-        }
-        return await refused_console_page(refusal, "applications/assignments.html", **values)
+    service = await _find(service_slug)
+    await access.assign_by_email(ports(), acting_member(), service_slug, Email(to_model(AssignmentRequest, form).email))
     return redirect_with_notice("user-assigned", f"{application_path(service)}/assignments")
 
 
@@ -161,7 +153,7 @@ class TestQuery(ListQuery, SignInPreviewQuery):
 @shows(f"GET {SERVICE}/sign-in-preview")
 async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:
     """Show what the application would receive if you signed in to it now."""
-    service = await services.find(ports(), acting_member(), service_slug)
+    service = await _find(service_slug)
     result = await sign_in_preview.preview(
         ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
     )
@@ -184,10 +176,11 @@ async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) 
 @shows(f"DELETE {SERVICE}")
 async def show_deletion(org_slug: str, service_slug: str) -> Response:
     """Show what the deletion of an application means, and ask for its name."""
-    return await ask(_deletion(await services.find(ports(), acting_member(), service_slug)))
+    return await ask(await _deletion(service_slug))
 
 
-def _deletion(service: Service) -> Question:
+async def _deletion(service_slug: str) -> Question:
+    service = await _find(service_slug)
     subscriptions = count(service.subscription_count, "subscription")
     return Question(
         verb="Delete",
@@ -205,13 +198,9 @@ def _deletion(service: Service) -> Question:
 @routes.post(f"{APPLICATION}/delete")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {SERVICE}")
-async def delete(org_slug: str, service_slug: str) -> Response:
+@asks_again(_deletion)
+async def delete(org_slug: str, service_slug: str, form: Form) -> Response:
     """Delete an application."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    try:
-        check_typed_name(form, service.name)
-        await services.delete(ports(), acting_member(), service_slug)
-    except Refusal as refusal:
-        return await ask_again(refusal, _deletion(service), form)
+    check_typed_name(form, (await _find(service_slug)).name)
+    await services.delete(ports(), acting_member(), service_slug)
     return redirect_with_notice("application-deleted", organization_path("/applications"))

@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 
 from core.applications import api_keys, services
 from core.applications.model import api_keys as rules
-from core.applications.model.services import Service
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Permission
@@ -21,21 +20,22 @@ from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Form,
     ListQuery,
     accepts,
+    checked,
     console_page,
     neighbors,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     secret_page,
     shows,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("api_key_pages", __name__)
@@ -68,8 +68,9 @@ async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> 
     return await console_page("applications/api_keys.html", **values)
 
 
-def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = frozenset(name.removeprefix(PERMISSION) for name in typed if name.startswith(PERMISSION))
+async def _form_values(typed: Form, service_slug: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    chosen = frozenset(checked(typed, PERMISSION))
     return {"typed": typed, "chosen": chosen, "permissions": list(Permission), "lifetimes": LIFETIMES, **application_values(service)}
 
 
@@ -78,28 +79,22 @@ def _form_values(service: Service, typed: Mapping[str, Any]) -> dict[str, Any]:
 @shows(f"POST {API}")
 async def show_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that creates an API key."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/new_api_key.html", **_form_values(service, {}))
+    return await console_page("applications/new_api_key.html", **await _form_values({}, service_slug))
 
 
 @routes.post(f"{KEYS}/new")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers={200: "The key.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
 @once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
-async def create(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/new_api_key.html", _form_values, FIELDS)
+async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create an API key.
 
     It is shown only once.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    chosen = [name.removeprefix(PERMISSION) for name in form if name.startswith(PERMISSION)]
-    try:
-        data = to_model(ApiKeyRequest, form, {"permissions": lambda _: chosen, "expires_in_days": to_number})
-        key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form)}
-        return await refused_console_page(refusal, "applications/new_api_key.html", **values)
+    data = to_model(ApiKeyRequest, form, {"permissions": lambda _: checked(form, PERMISSION), "expires_in_days": to_number})
+    key, secret = await api_keys.create(ports_once(), acting_member(), service_slug, data.name, data.permissions, data.expires_in_days)
     return await secret_page(
         "API key created",
         {key.name: secret},

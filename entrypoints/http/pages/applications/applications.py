@@ -21,14 +21,16 @@ from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS, label
-from entrypoints.http.pages.applications import client_settings as form
+from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
+    Form,
     ListQuery,
     console_page,
     may,
+    on_refusal,
     once,
     organization_path,
     ports_once,
@@ -130,24 +132,24 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 
 def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     """Return the fields of each group of settings."""
-    policy, longest = ports().policy, form.longest_lifetimes()
+    policy, longest = ports().policy, client_settings.longest_lifetimes()
     labels = {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
     email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
     options = {"service_type": list(LABELS[ServiceType].items()), "email_sign_in": [email, ("yes", "On"), ("no", "Off")]}
 
     def to_field(name: str) -> dict[str, Any]:
-        setting = form.ON_PAGE[name]
+        setting = client_settings.ON_PAGE[name]
         return {
             "name": name,
             "label": labels.get(name, setting.label),
             "hint": setting.hint and setting.hint.format(shortest=MIN_TOKEN_SECONDS, longest=longest.get(name)),
-            "is_switch": name in form.SWITCHES,
+            "is_switch": name in client_settings.SWITCHES,
             "options": options.get(name),
             "lines": setting.lines,
             "inputmode": setting.inputmode,
         }
 
-    return {group: [to_field(name) for name in form.group_fields(group, service)] for group in form.GROUPS}
+    return {group: [to_field(name) for name in client_settings.group_fields(group, service)] for group in client_settings.GROUPS}
 
 
 def _page_values(service: Service) -> dict[str, Any]:
@@ -172,7 +174,7 @@ async def show_application(org_slug: str, service_slug: str) -> Response:
     The page has the values to copy into the application. For admins, it also has its settings.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/application.html", typed=form.stored_values(service), **_page_values(service))
+    return await console_page("applications/application.html", typed=client_settings.stored_values(service), **_page_values(service))
 
 
 @routes.post(APPLICATION)
@@ -186,16 +188,20 @@ async def change_application(org_slug: str, service_slug: str) -> Response:
     service = await services.find(ports(), acting_member(), service_slug)
     fields = await read_console_form()
     group = fields.get("group", "")
-    typed = form.typed_values(fields, form.group_fields(group, service))
+    typed = client_settings.typed_values(fields, client_settings.group_fields(group, service))
     try:
-        await services.update(ports(), acting_member(), service_slug, form.parse_settings(typed))
+        await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:
-        wrong = form.refused_field(refusal, group, typed)
-        if isinstance(refusal, PrivateKeySent):
-            typed["jwks"] = ""  # do not send a private key back
-        values = {**_page_values(service), "typed": {**form.stored_values(service), **typed}}
-        return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
+        return await _refused_settings(refusal, service, group, typed)
     return redirect_with_notice(f"settings-{group}", application_path(service))
+
+
+async def _refused_settings(refusal: Invalid, service: Service, group: str, typed: dict[str, Any]) -> Response:
+    wrong = client_settings.refused_field(refusal, group, typed)
+    if isinstance(refusal, PrivateKeySent):
+        typed["jwks"] = ""  # do not send a private key back
+    values = {**_page_values(service), "typed": {**client_settings.stored_values(service), **typed}}
+    return await refused_console_page(refusal, "applications/application.html", wrong=wrong, **values)
 
 
 # The client secret
@@ -206,7 +212,9 @@ def _former_secret_until(service: Service) -> str | None:
     return format_utc(until) if until is not None and service.former_secret_works(ports().clock.now()) else None
 
 
-def _secret_values(service: Service, chosen: str) -> dict[str, Any]:
+async def _secret_values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    chosen = DEFAULT_OVERLAP if typed is None else typed.get("overlap", "")
     values = {"overlaps": list(OVERLAPS)[1:], "chosen": chosen, "former_secret_until": _former_secret_until(service)}
     return {**application_values(service), **values}
 
@@ -223,29 +231,29 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     service = await services.find(ports(), acting_member(), service_slug)
     if service.service_type.is_public:
         raise NoClientSecret
-    return await console_page("applications/application_secret.html", **_secret_values(service, DEFAULT_OVERLAP))
+    return await console_page("applications/application_secret.html", **await _secret_values(None, service_slug))
 
 
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
 @once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
-async def replace_secret(org_slug: str, service_slug: str) -> Response:
+@on_refusal(
+    "applications/application_secret.html",
+    _secret_values,
+    lambda refusal, _: "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap",
+    of=(Invalid,),
+)
+async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Response:
     """Replace the client secret.
 
     The new secret is shown only once.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    sent = await read_console_form()
-    overlap = sent.get("overlap", "")
-    try:
-        secret = await services.rotate_secret(
-            ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in sent
-        )
-    except Invalid as refusal:
-        service = await services.find(ports(), acting_member(), service_slug)  # another admin may have replaced it
-        wrong = "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap"
-        return await refused_console_page(refusal, "applications/application_secret.html", wrong=wrong, **_secret_values(service, overlap))
+    overlap = form.get("overlap", "")
+    secret = await services.rotate_secret(
+        ports_once(), acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form
+    )
     return await secret_page(
         "Copy the new secret",
         {"Client secret": secret},

@@ -134,6 +134,10 @@ async def create_application(org_slug: str) -> Response:
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form["kind"], kind, form)}
         return await refused_console_page(refusal, "applications/new_application_form.html", **values)
+    return await _created_page(created, kind)
+
+
+async def _created_page(created: CreatedService, kind: Kind) -> Response:
     if kind.is_saml:
         return redirect_with_notice("application-created", f"{application_path(created.service)}/saml")
     values = {"values": values_to_copy(created.service), "secret": created.client_secret, **application_values(created.service)}

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.applications import plans, services
 from core.applications.model import plans as plans_model
 from core.applications.model.plans import Plan, PlanInUse, PlanNotFound
-from core.applications.model.services import Service
 from core.billing import subscriptions
 from core.billing.model.subscriptions import SubscriptionStatus
-from core.kernel.errors import Refusal
+from core.kernel.errors import Refusal, refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
@@ -23,20 +21,19 @@ from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import (
+    Form,
     ListQuery,
     accepts,
     console_page,
     neighbors,
+    on_refusal,
     once,
     ports_once,
-    read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_lines,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("plan_pages", __name__)
@@ -48,8 +45,8 @@ STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 
 
-async def _list(service: Service) -> list[Plan]:
-    return [plan async for batch in await plans.list_plans(ports(), acting_member(), service.slug) for plan in batch]
+async def _list(service_slug: str) -> list[Plan]:
+    return [plan async for batch in await plans.list_plans(ports(), acting_member(), service_slug) for plan in batch]
 
 
 @routes.get(PLANS)
@@ -58,11 +55,13 @@ async def _list(service: Service) -> list[Plan]:
 async def show_plans(org_slug: str, service_slug: str) -> Response:
     """List the plans of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/plans.html", plans=await _list(service), **application_values(service))
+    return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 
 
-def _form_values(service: Service, typed: Mapping[str, Any], plan: Plan | None) -> dict[str, Any]:
-    return {"plan": plan, "typed": typed, **application_values(service)}
+async def _values(typed: Form, service_slug: str, plan_id: str | None = None) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
+    plan = None if plan_id is None else await _find(service_slug, plan_id)
+    return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
 
 
 @routes.get(f"{PLANS}/new")
@@ -70,32 +69,24 @@ def _form_values(service: Service, typed: Mapping[str, Any], plan: Plan | None) 
 @shows(f"POST {API}")
 async def show_form(org_slug: str, service_slug: str) -> Response:
     """Show the form that creates a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    return await console_page("applications/plan.html", **_form_values(service, {}, None))
+    return await console_page("applications/plan.html", **await _values({}, service_slug))
 
 
 @routes.post(f"{PLANS}/new")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"POST {API}")
 @once(PLANS, "Open plans", "The plan is in the list.")
-async def create(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/plan.html", _values, FIELDS)
+async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     """Create a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    try:
-        data = to_model(PlanRequest, form, PARSERS)
-        await plans.create(ports_once(), acting_member(), service_slug, data.build())
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, None)}
-        return await refused_console_page(refusal, "applications/plan.html", **values)
+    await plans.create(ports_once(), acting_member(), service_slug, to_model(PlanRequest, form, PARSERS).build())
     return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
 
 
-async def _find(service: Service, plan_id: UUID) -> Plan:
-    for plan in await _list(service):
-        if plan.id == plan_id:
-            return plan
-    raise PlanNotFound
+async def _find(service_slug: str, plan_id: str) -> Plan:
+    id_ = path_id(plan_id)
+    return next((plan for plan in await _list(service_slug) if plan.id == id_), None) or refuse(PlanNotFound)
 
 
 @routes.get(f"{PLANS}/<plan_id>")
@@ -103,9 +94,7 @@ async def _find(service: Service, plan_id: UUID) -> Plan:
 @shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
 async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
     """Show the form that changes a plan."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service, path_id(plan_id))
-    return await console_page("applications/plan.html", **_form_values(service, _to_typed(plan), plan))
+    return await console_page("applications/plan.html", **await _values({}, service_slug, plan_id))
 
 
 def _to_typed(plan: Plan) -> dict[str, str]:
@@ -121,32 +110,24 @@ def _to_typed(plan: Plan) -> dict[str, str]:
 @routes.post(f"{PLANS}/<plan_id>")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"PATCH {API}/<plan_id>")
-async def change(org_slug: str, service_slug: str, plan_id: str) -> Response:
+@on_refusal("applications/plan.html", _values, FIELDS)
+async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
     """Change a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service, path_id(plan_id))
-    form = await read_console_form()
-    try:
-        data = to_model(PlanRequest, form, PARSERS)
-        await plans.update(ports(), acting_member(), service_slug, plan.id, data.build().to_changes())
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(service, form, plan)}
-        return await refused_console_page(refusal, "applications/plan.html", **values)
+    plan = await _find(service_slug, plan_id)
+    await plans.update(ports(), acting_member(), service_slug, plan.id, to_model(PlanRequest, form, PARSERS).build().to_changes())
     return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
 
 
 @routes.post(f"{PLANS}/<plan_id>/delete")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<plan_id>")
-async def delete(org_slug: str, service_slug: str, plan_id: str) -> Response:
+@on_refusal("applications/plan.html", _values, of=(PlanInUse,))
+async def delete(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
     """Delete a plan."""
-    await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
-    plan = await _find(service, path_id(plan_id))
-    try:
-        await plans.delete(ports(), acting_member(), service_slug, plan.id)
-    except PlanInUse as refusal:
-        return await refused_console_page(refusal, "applications/plan.html", **_form_values(service, _to_typed(plan), plan))
+    plan = await _find(service_slug, plan_id)
+    await plans.delete(ports(), acting_member(), service_slug, plan.id)
     return redirect_with_notice("plan-deleted", f"{application_path(service)}/plans")
 
 

@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.authentication import oauth_credentials
 from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
-from core.kernel.errors import Refusal
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
@@ -15,15 +14,15 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import (
+    Form,
     accepts,
     console_page,
+    on_refusal,
     organization_path,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
-    wrong_field,
 )
 
 routes = Blueprint("provider_pages", __name__)
@@ -55,13 +54,16 @@ async def show_providers(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/providers.html", providers=providers, **application_values(service))
 
 
-async def _values(service_slug: str, provider: Provider) -> dict[str, Any]:
-    service = await services.find(ports(), acting_member(), service_slug)
+async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[str, Any]:
+    chosen, service = parse_provider(provider), await services.find(ports(), acting_member(), service_slug)
+    own = await _own_credentials(service_slug, chosen)
+    client_id = (own.client_id if own else None) if typed is None else typed.get("client_id", "")
     return {
-        "provider": ports().policy.provider_names[provider],
-        "own": await _own_credentials(service_slug, provider),
-        "callback": f"{app_context().base_url}/auth/{provider.value}/callback",
-        "below": f"{application_path(service)}/providers/{provider.value}",
+        "typed": {} if client_id is None else {"client_id": client_id},  # never the secret
+        "provider": ports().policy.provider_names[chosen],
+        "own": own,
+        "callback": f"{app_context().base_url}/auth/{chosen.value}/callback",
+        "below": f"{application_path(service)}/providers/{chosen.value}",
         **application_values(service),
     }
 
@@ -71,25 +73,19 @@ async def _values(service_slug: str, provider: Provider) -> dict[str, Any]:
 @shows(f"GET {API}", f"PUT {API}", f"DELETE {API}")
 async def show_provider(org_slug: str, service_slug: str, provider: str) -> Response:
     """Show the credentials of an application at an identity provider."""
-    values = await _values(service_slug, parse_provider(provider))
-    typed = {"client_id": values["own"].client_id} if values["own"] else {}
-    return await console_page("applications/provider.html", typed=typed, **values)
+    return await console_page("applications/provider.html", **await _values(None, service_slug, provider))
 
 
 @routes.post(ONE)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
 @accepts(f"PUT {API}")
-async def set_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
+@on_refusal("applications/provider.html", _values)
+async def set_credentials(org_slug: str, service_slug: str, provider: str, form: Form) -> Response:
     """Set the credentials of an application at an identity provider."""
-    chosen, form = parse_provider(provider), await read_console_form()
-    values = await _values(service_slug, chosen)
-    try:
-        data = to_model(OAuthCredentialsRequest, form)
-        await oauth_credentials.put(ports(), acting_member(), service_slug, chosen, data.client_id, data.client_secret)
-    except Refusal as refusal:
-        typed = {"client_id": form.get("client_id", "")}
-        return await refused_console_page(refusal, "applications/provider.html", wrong=wrong_field(refusal, {}), typed=typed, **values)
-    return redirect_with_notice("provider-saved", values["path"] + "/providers")
+    chosen, service = parse_provider(provider), await services.find(ports(), acting_member(), service_slug)
+    data = to_model(OAuthCredentialsRequest, form)
+    await oauth_credentials.put(ports(), acting_member(), service_slug, chosen, data.client_id, data.client_secret)
+    return redirect_with_notice("provider-saved", f"{application_path(service)}/providers")
 
 
 @routes.post(f"{ONE}/remove")

@@ -25,9 +25,11 @@ from entrypoints.http.pages.console import (
     ANSWERS_TO_FORM,
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Form,
     accepts,
     console_page,
     is_checked,
+    on_refusal,
     once,
     ports_once,
     read_console_form,
@@ -60,6 +62,8 @@ OPERATIONS: Final = (
     *(f"{method} {API}/certificate/next" for method in ("GET", "POST", "DELETE")),
     *(f"POST {API}/certificate/{action}" for action in ("activate", "undo")),
 )
+SWITCHES: Final = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
+OF_METADATA: Final = frozenset({"entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format"})
 METADATA_ANSWERS: Final = {200: "The settings that the metadata describes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 
 
@@ -79,7 +83,8 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
     }
 
 
-async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
+    service = await services.find(ports(), acting_member(), service_slug)
     configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
     endpoints = {
         "Entity ID": "",
@@ -93,6 +98,8 @@ async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> d
         "certificates": await saml.list_certificates(ports(), acting_member(), service.slug),
         "undo_days": rules.PREVIOUS_KEPT.days,
         "typed": _to_typed(configuration) if typed is None else typed,
+        "problems": (),
+        "imported": False,
         "formats": FORMATS,
         "endpoints": {name: app_context().base_url + endpoint_path(org_slug, service.slug, end) for name, end in endpoints.items()},
         **application_values(service),
@@ -104,18 +111,20 @@ async def _values(service: Service, typed: Mapping[str, Any] | None = None) -> d
 @shows(*OPERATIONS)
 async def show_saml(org_slug: str, service_slug: str) -> Response:
     """Show the SAML configuration of an application, and the values to copy into it."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    values = {"problems": await metadata.check(ports(), acting_member(), service_slug), **await _values(service)}
-    return await console_page("applications/saml.html", imported=False, **values)
+    values = {**await _values(None, service_slug), "problems": await metadata.check(ports(), acting_member(), service_slug)}
+    return await console_page("applications/saml.html", **values)
 
 
-async def _refused(refusal: Refusal, service: Service, form: Mapping[str, str], wrong: str | None) -> Response:
-    values = {"problems": (), "wrong": wrong, "imported": False, **await _values(service, form)}
-    return await refused_console_page(refusal, "applications/saml.html", **values)
+def _mapping(form: Form) -> dict[str, str] | None:
+    names = {source: form.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
+    return {source: name for source, name in names.items() if name} or None
 
 
-def _wrong_attribute(mapping: Mapping[str, str]) -> str:
-    wrong = (source for source, name in mapping.items() if not rules.is_name(name, rules.MAX_ATTRIBUTE_NAME_LENGTH))
+def _wrong_field(refusal: Refusal, form: Form) -> str | None:
+    field = wrong_field(refusal, FIELDS)
+    if field != MAPPING:
+        return field
+    wrong = (source for source, name in (_mapping(form) or {}).items() if not rules.is_name(name, rules.MAX_ATTRIBUTE_NAME_LENGTH))
     return f"{next(wrong, 'email')}_attribute"  # or both have the same name
 
 
@@ -137,46 +146,36 @@ def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers={200: "The question whether the certificate of the application is replaced.", **ANSWERS_TO_FORM})
-async def configure(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/saml.html", _values, _wrong_field)
+async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change the SAML configuration of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    names = {source: form.get(f"{source}_attribute", "").strip() for source in ("email", "id")}
-    mapping = {source: name for source, name in names.items() if name} or None
-    switches = dict.fromkeys(("enabled", "sign_assertions", "sign_response"), is_checked)
-    try:
-        data = to_model(SamlConfigurationRequest, form, {**switches, "attribute_mapping": lambda _: mapping})
-        present, _ = await saml.get_configuration(ports(), acting_member(), service_slug)
-        is_replaced = present.slo_certificate and present.slo_certificate.split() != (data.slo_certificate or "").split()
-        if is_replaced and CONFIRMED not in form:
-            return await ask(_slo_replacement(service, form))
-        await saml.configure(ports(), acting_member(), service_slug, data.build())
-    except Refusal as refusal:
-        wrong = wrong_field(refusal, FIELDS)
-        return await _refused(refusal, service, form, _wrong_attribute(mapping or {}) if wrong == MAPPING else wrong)
+    data = to_model(SamlConfigurationRequest, form, {**SWITCHES, "attribute_mapping": lambda _: _mapping(form)})
+    present, _ = await saml.get_configuration(ports(), acting_member(), service_slug)
+    is_replaced = present.slo_certificate and present.slo_certificate.split() != (data.slo_certificate or "").split()
+    if is_replaced and CONFIRMED not in form:
+        return await ask(_slo_replacement(service, form))
+    await saml.configure(ports(), acting_member(), service_slug, data.build())
     return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
+
+
+async def _metadata_values(form: Form, service_slug: str) -> dict[str, Any]:
+    values = await _values(None, service_slug)
+    return {**values, "typed": {**values["typed"], "metadata": form.get("metadata", "")}}
 
 
 @routes.post(f"{PAGE}/metadata")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @accepts(f"POST {API}/metadata", answers=METADATA_ANSWERS)
-async def read_metadata(org_slug: str, service_slug: str) -> Response:
+@on_refusal("applications/saml.html", _metadata_values, lambda refusal, form: "metadata")
+async def read_metadata(org_slug: str, service_slug: str, form: Form) -> Response:
     """Show the settings that the metadata of an application describes. They are not saved yet."""
-    service = await services.find(ports(), acting_member(), service_slug)
-    form = await read_console_form()
-    present = _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0])
-    try:
-        text = to_model(SamlMetadataRequest, form).metadata
-        read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
-    except Refusal as refusal:
-        return await _refused(refusal, service, {**present, "metadata": form.get("metadata", "")}, "metadata")
-    imported = {
-        name: value
-        for name, value in _to_typed(read).items()
-        if name in ("entity_id", "acs_url", "slo_url", "slo_certificate", "name_id_format")
-    }
-    values = {"problems": problems, **await _values(service, {**present, **imported, "enabled": "yes"})}
-    return await console_page("applications/saml.html", imported=True, **values)
+    text = to_model(SamlMetadataRequest, form).metadata
+    read, problems = await metadata.read_metadata(ports(), acting_member(), service_slug, text)
+    values = await _values(None, service_slug)
+    imported = {name: value for name, value in _to_typed(read).items() if name in OF_METADATA}
+    values |= {"typed": {**values["typed"], **imported, "enabled": "yes"}, "problems": problems, "imported": True}
+    return await console_page("applications/saml.html", **values)
 
 
 @routes.get(f"{PAGE}/certificate")
@@ -254,7 +253,7 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
     try:
         await change(ports_once(), acting_member(), service_slug)
     except Refusal as refusal:
-        return await _refused(refusal, service, _to_typed((await saml.get_configuration(ports(), acting_member(), service_slug))[0]), None)
+        return await refused_console_page(refusal, "applications/saml.html", **await _values(None, service_slug))
     return redirect_with_notice(notice, f"{application_path(service)}/saml")
 
 

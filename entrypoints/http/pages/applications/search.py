@@ -1,6 +1,6 @@
 """The search of the console: pages, applications, members and users of an organization."""
 
-from typing import Any, Final
+from typing import Final
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -40,16 +40,19 @@ async def search(org_slug: str, query_args: SearchQuery) -> Response:
     Members are shown to users who can open their pages.
     """
     text = query_args.search.strip()
-    values: dict[str, Any] = {"pages": [], "applications": [], "members": [], "users": []}
-    if text:
-        groups = links_for(acting_member(), "")
-        values["pages"] = [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()]
-        batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
-        values["applications"] = [(summary.service.name, application_path(summary.service)) async for batch in batches for summary in batch]
-        if may("members.manage"):
-            members_found = (await members.list_page(ports(), acting_member(), None, Page(1, MOST_SHOWN + 1), search=text)).members
-            values["members"] = [(member.email, organization_path(f"/members/{member.user_id}")) for member in members_found]
-        if may("end_users.view"):
-            users = await end_users.list_end_users(ports(), acting_member(), Page(1, MOST_SHOWN + 1), search=text, service_id=None)
-            values["users"] = [(user.email, organization_path(f"/users/{user.id}")) for user in users.items]
+    values = {"pages": [], "applications": [], "members": [], "users": []} if not text else await _find(text)
     return await console_page("applications/search.html", text=text, most=MOST_SHOWN, **values)
+
+
+async def _find(text: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the name and the path of each result, by kind."""
+    groups, first = links_for(acting_member(), ""), Page(1, MOST_SHOWN + 1)
+    batches, _ = await services.list_services(ports(), acting_member(), None, MOST_SHOWN + 1, 0, search=text)
+    own = await members.list_page(ports(), acting_member(), None, first, search=text) if may("members.manage") else None
+    users = await end_users.list_end_users(ports(), acting_member(), first, search=text, service_id=None) if may("end_users.view") else None
+    return {
+        "pages": [(link.label, link.path) for _, links in groups for link in links if text.lower() in link.label.lower()],
+        "applications": [(summary.service.name, application_path(summary.service)) async for batch in batches for summary in batch],
+        "members": [(member.email, organization_path(f"/members/{member.user_id}")) for member in (own.members if own else ())],
+        "users": [(user.email, organization_path(f"/users/{user.id}")) for user in (users.items if users else ())],
+    }

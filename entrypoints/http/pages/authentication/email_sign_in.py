@@ -12,7 +12,7 @@ from core.federation.email_sign_in import OpenedLink
 from core.federation.sign_in import BrowserSignIn, BrowserTarget
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, NotFound, Refusal
-from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge import cookies
@@ -20,7 +20,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import redirect, safe_next, with_next
+from entrypoints.http.edge.redirects import next_of, redirect, with_next
 from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import page_values, presented_browser, sign_in_again, sign_in_response
@@ -50,16 +50,14 @@ async def request_email() -> Response:
     server to continue at after the sign-in.
     """
     form = await read_own_form()
-    next_path, email = safe_next(form.get("next", ACCOUNT_PATH)), form.get("email", "")
+    next_path, email = next_of(form), form.get("email", "")
     try:
         requested = await email_sign_in.request_in_browser(ports(), caller(), Email.parse(email), next_path)
     except (Invalid, NotFound) as refusal:
         return await sign_in_again(refusal, form, next_path, email)
     await keep_taken(requested.secret)
-    response = redirect(with_next(EMAIL_CODE_PATH, next_path))
+    response = redirect(with_next(EMAIL_CODE_PATH, next_path), notice=SENT_AGAIN if form.get("again") == "yes" else None)
     cookies.set_email_sign_in_cookie(response, requested.secret, requested.expires_in)
-    if form.get("again") == "yes":
-        cookies.set_notice_cookie(response, SENT_AGAIN)
     return response
 
 
@@ -71,7 +69,7 @@ async def code_page() -> Response:
 
     `next` is the path on this server to continue at after the sign-in.
     """
-    next_path, pending = safe_next(request.args.get("next", ACCOUNT_PATH)), await _pending_here()
+    next_path, pending = next_of(request.args), await _pending_here()
     if pending is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
     is_again = cookies.notice_cookie() == SENT_AGAIN
@@ -101,7 +99,7 @@ async def sign_in_with_code() -> Response:
     It works only in the browser that asked for it. The code also verifies the email address.
     """
     form = await read_own_form()
-    next_path, secret = safe_next(form.get("next", ACCOUNT_PATH)), cookies.email_sign_in_cookie()
+    next_path, secret = next_of(form), cookies.email_sign_in_cookie()
     if secret is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
     target = BrowserTarget(next_path, cookies.session_cookie())
@@ -160,8 +158,11 @@ async def link_page() -> Response:
     except LinkInvalid as refusal:
         return _link_refused(refusal)
     await keep_taken(cookies.browser_id())
-    values = await page_values(link.sign_in.after)
-    return form_page("authentication/email_sign_in_link.html", token=token, email=link.sign_in.email, origin=_origin_fields(link), **values)
+    return form_page("authentication/email_sign_in_link.html", token=token, **await _link_values(link))
+
+
+async def _link_values(link: OpenedLink) -> dict[str, Any]:
+    return {"email": link.sign_in.email, "origin": _origin_fields(link), **await page_values(link.sign_in.after)}
 
 
 def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:

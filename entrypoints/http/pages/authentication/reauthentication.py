@@ -11,7 +11,6 @@ from quart import Blueprint, Response, request
 
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
-from core.authentication import browser
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.model.reauthentication import (
     EmailedCodeWrong,
@@ -27,7 +26,6 @@ from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
-from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
@@ -36,7 +34,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.edge.redirects import redirect, safe_next
-from entrypoints.http.edge.rendering.forms import refused_page
+from entrypoints.http.edge.rendering.forms import check_session_form, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.pages.console import FieldInvalid, redirect_with_notice, wrong_field
@@ -53,6 +51,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
     CodeMalformed: "code",
     CodeWrong: "code",
 }
+TOO_LATE: Final = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
 TEMPLATE: Final = "authentication/reauthentication.html"
 ANSWERS: Final = {303: "Continue at the next page.", 403: "The form was not sent by our page."}
 
@@ -75,7 +74,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
     user = signed_in()
     options = await reauthentication.load_options(ports(), user)
     return {
-        "form_token": _form_token(),
+        "form_token": session_form_token(),
         "email": user.email,
         "target": target,
         "options": options,
@@ -117,17 +116,13 @@ async def show() -> Response:
         return page_response(render(TEMPLATE, problem=None, wrong=None, **values))
     if kept is None:
         return redirect_with_notice("form-not-kept", next_path) if "empty" in target else redirect(next_path)
-    values = {"form_token": _form_token(), "kept": kept, "form_page": page_of_form(kept.path)}
+    values = {"form_token": session_form_token(), "kept": kept, "form_page": page_of_form(kept.path)}
     return page_response(render("authentication/kept_form.html", **values))
-
-
-def _form_token() -> str:
-    return browser.form_token(cookies.session_cookie() or "")
 
 
 async def _read_own_form() -> dict[str, str]:
     form = await read_form()
-    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+    check_session_form(form)
     return form
 
 
@@ -163,8 +158,7 @@ async def confirm() -> Response:
     try:
         await reauthentication.reauthenticate(ports(), signed_in(), _proof(form))
     except FirstFactorMissing:  # the first factor was young enough when the page was shown
-        refusal = FieldInvalid("That took too long. Confirm again in one of these ways.", "")
-        return await _refused(refusal, target, is_emailed=is_emailed)
+        return await _refused(TOO_LATE, target, is_emailed=is_emailed)
     except (Invalid, Unauthenticated, Limited) as refusal:
         return await _refused(refusal, target, is_emailed=is_emailed)
     await give_back_taken(None)

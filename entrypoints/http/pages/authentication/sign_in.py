@@ -1,5 +1,6 @@
 """The pages for sign-in and sign-out (security A-3, G-2, G-4, S-5)."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from quart import Blueprint, Response, request
@@ -7,7 +8,6 @@ from quart import Blueprint, Response, request
 from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
-from core.authentication import browser
 from core.authentication.model.login import EmailNotVerified, PreAuthInvalid, PreAuthToken
 from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
@@ -23,9 +23,9 @@ from core.federation.sign_in import (
 )
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
-from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
+from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
-from core.kernel.values import Email
+from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.api.federation.browser_pages import signed_out_page
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
@@ -33,8 +33,8 @@ from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import path_to_store, redirect, safe_next, with_next
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
+from entrypoints.http.edge.redirects import next_of, path_to_store, redirect, with_next
+from entrypoints.http.edge.rendering.forms import check_session_form, form_page, read_own_form, refused_page
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.visitors import visitor, visitor_with_mfa
@@ -84,7 +84,7 @@ async def sign_in_page() -> Response:
     `next` is the path on this server to continue at after the sign-in. The default, also for a path
     that is not valid, is the account page.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    next_path = next_of(request.args)
     if await visitor_with_mfa() is not None:
         return redirect(next_path)
     return await sign_in_form(next_path)
@@ -127,7 +127,7 @@ async def sign_in() -> Response:
     The response sets the session cookie, or redirects to the page for the second factor.
     """
     form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT_PATH))
+    next_path = next_of(form)
     email = form.get("email", "")
     try:
         return await sign_in_browser(PasswordCredentials(Email.parse(email), form.get("password", "")), next_path)
@@ -143,7 +143,7 @@ async def code_page() -> Response:
 
     `next` is the path on this server to continue at after the sign-in.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    next_path = next_of(request.args)
     if cookies.pre_auth_cookie() is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
     return form_page("authentication/sign_in_code.html", problem=None, **await page_values(next_path))
@@ -165,9 +165,8 @@ async def sign_in_with_code() -> Response:
 
     With `trust=yes`, this browser can skip the second factor for a while. Organizations set how long.
     """
-    form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT_PATH))
-    pre_auth = cookies.pre_auth_cookie()
+    form, pre_auth = await read_own_form(), cookies.pre_auth_cookie()
+    next_path = next_of(form)
     if pre_auth is None:
         return redirect(with_next(SIGN_IN_PATH, next_path))
     try:
@@ -176,11 +175,15 @@ async def sign_in_with_code() -> Response:
         return await sign_in_browser(credentials, next_path)
     except (CodeMalformed, CodeWrong, Limited) as refusal:
         return refused_page(refusal, "authentication/sign_in_code.html", form_token=form["form_token"], **await page_values(next_path))
-    except Unauthenticated as refusal:  # the pending sign-in has expired, was used, or took too many wrong codes
-        refused = refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid()
-        response = await sign_in_again(refused, form, next_path)
-        cookies.clear_pre_auth_cookie(response)
-        return response
+    except Unauthenticated as refusal:
+        return await _sign_in_ended(refusal, form, next_path)
+
+
+async def _sign_in_ended(refusal: Unauthenticated, form: dict[str, str], next_path: str) -> Response:
+    """Return the sign-in page after a pending sign-in that has expired, was used, or took too many wrong codes."""
+    response = await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), form, next_path)
+    cookies.clear_pre_auth_cookie(response)
+    return response
 
 
 async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Response:
@@ -232,13 +235,11 @@ async def sign_out() -> Response:
     Sessions at applications that used SAML single sign-on end too. A trusted browser stays trusted,
     unless `forget` is `yes`. `next` is the path to continue at after the next sign-in.
     """
-    form, cookie = await read_form(), cookies.session_cookie()
-    next_path = safe_next(form.get("next", ACCOUNT_PATH))
-    user = await visitor()
-    if cookie is not None and user is not None:
-        browser.check_form_token(cookie, form.get("form_token", ""))
-    signed_out = redirect(with_next(SIGN_IN_PATH, next_path))
-    cookies.set_notice_cookie(signed_out, SIGNED_OUT)
+    form, user = await read_form(), await visitor()
+    next_path = next_of(form)
+    if user is not None:
+        check_session_form(form)
+    signed_out = redirect(with_next(SIGN_IN_PATH, next_path), notice=SIGNED_OUT)
     response = await sign_out_browser(user, next_path, signed_out)
     if form.get("forget") == "yes":
         cookies.clear_trust_cookie(response)
@@ -274,7 +275,7 @@ async def forgot_password_page() -> Response:
 
     It needs no session. `next` is the path to continue at after the next sign-in.
     """
-    next_path = safe_next(request.args.get("next", ACCOUNT_PATH))
+    next_path = next_of(request.args)
     options = await sign_in_flow.load_options(ports(), next_path)
     return form_page("accounts/forgot_password.html", design=options.design, **links(next_path))
 
@@ -289,12 +290,9 @@ async def forgot_password() -> Response:
     continue at after the next sign-in.
     """
     form = await read_own_form()
-    next_path = safe_next(form.get("next", ACCOUNT_PATH))
+    next_path = next_of(form)
     options = await sign_in_flow.load_options(ports(), next_path)
-    try:
+    with suppress(EmailInvalid):  # the response is the same for a malformed address (security B-3)
         email = Email.parse(form.get("email", ""))
-    except Invalid:
-        pass  # the response is the same for a malformed address (security B-3)
-    else:
         await accounts.forgot_password(ports(), caller(), email, options.org_slug, path_to_store(next_path))
     return page_response(render("accounts/forgot_password_done.html", design=options.design, **links(next_path)))

@@ -11,9 +11,16 @@ from werkzeug.routing import BaseConverter
 
 from core.federation import provider_callback
 from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
-from core.federation.oauth import pushed_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.provider_callback import ErrorReported, IdentityLinked, NotSignedInAgain, ProviderReturn, SignedInAgain, SignInStep
+from core.federation.provider_callback import (
+    CallbackResult,
+    ErrorReported,
+    IdentityLinked,
+    NotSignedInAgain,
+    ProviderReturn,
+    SignedInAgain,
+    SignInStep,
+)
 from core.federation.upstream import social
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.providers import Provider
@@ -68,24 +75,25 @@ async def start(provider: str) -> Response:
     """
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
-        user = await visitor()
-        try:
-            url = await social.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user)
-        except BrowserSignInNeeded:
-            return redirect(to_sign_in().headers["Location"], 302)
-        except SignInNotRecent:
-            return redirect((await to_reauthentication()).headers["Location"], 302)
-    else:
-        sign_in = ProviderSignIn(
-            request=AuthorizationRequest.from_fields(arguments),
-            user_code=arguments.get("user_code") or None,
-            after=safe_next(arguments["next"]) if arguments.get("next") else None,
-        )
-        if sign_in.user_code is None and sign_in.after is None:
-            await pushed_requests.present(ports(), sign_in.request, browser)
-        url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
-        await keep_taken(browser)
+        return await _start_with_ticket(provider, browser, ticket)
+    sign_in = ProviderSignIn(
+        request=AuthorizationRequest.from_fields(arguments),
+        user_code=arguments.get("user_code") or None,
+        after=safe_next(arguments["next"]) if arguments.get("next") else None,
+    )
+    url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
+    await keep_taken(browser)
     return redirect(url, 302)
+
+
+async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
+    user = await visitor()
+    try:
+        return redirect(await social.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user), 302)
+    except BrowserSignInNeeded:
+        return redirect(to_sign_in().headers["Location"], 302)
+    except SignInNotRecent:
+        return redirect((await to_reauthentication()).headers["Location"], 302)
 
 
 @routes.get("/auth/<provider:provider>/callback")
@@ -121,6 +129,10 @@ async def callback(provider: str) -> Response:
         result = await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
+    return await _to_response(result)
+
+
+async def _to_response(result: CallbackResult) -> Response:
     match result:
         case ErrorReported(answer, code):
             request_record().error_code = code
@@ -132,6 +144,4 @@ async def callback(provider: str) -> Response:
         case NotSignedInAgain(refusal, next_path):
             return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
         case IdentityLinked():
-            response = redirect(IDENTITIES_PATH)
-            cookies.set_notice_cookie(response, "account-linked")
-            return response
+            return redirect(IDENTITIES_PATH, notice="account-linked")

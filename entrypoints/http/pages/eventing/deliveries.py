@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
-from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook, WebhookInactive
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, WebhookInactive
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
@@ -14,15 +14,15 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
+    Form,
     ListQuery,
     accepts,
     console_page,
     neighbors,
+    on_refusal,
     once,
     ports_once,
-    read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
 )
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
@@ -67,11 +67,11 @@ def explain_failure(delivery: Delivery) -> str | None:
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
 async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:
     """List the deliveries of a webhook."""
-    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    return await console_page("eventing/deliveries.html", **await _list_values(webhook, query_args))
+    return await console_page("eventing/deliveries.html", **await _list_values({}, webhook_id, query_args))
 
 
-async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[str, Any]:
+async def _list_values(_: Form, webhook_id: str, query: ListedDeliveriesQuery | None = None) -> dict[str, Any]:
+    webhook, query = await webhooks.find(ports(), acting_member(), path_id(webhook_id)), query or ListedDeliveriesQuery()
     result = await webhooks.list_deliveries(
         ports(), acting_member(), webhook.id, query.page_request(), event_type=query.event_type, delivered=query.delivered
     )
@@ -91,7 +91,12 @@ async def _list_values(webhook: Webhook, query: ListedDeliveriesQuery) -> dict[s
     }
 
 
-def _delivery_values(delivery: Delivery) -> dict[str, Any]:
+async def _find(webhook_id: str, delivery_id: str) -> Delivery:
+    return await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
+
+
+async def _delivery_values(_: Form, webhook_id: str, delivery_id: str) -> dict[str, Any]:
+    delivery = await _find(webhook_id, delivery_id)
     return {
         "delivery": delivery,
         "labels": LABELS,
@@ -107,22 +112,18 @@ def _delivery_values(delivery: Delivery) -> dict[str, Any]:
 @shows(f"GET {API}/<delivery_id>", f"POST {API}/<delivery_id>/replay")
 async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
     """Show a delivery, with its body and the last response."""
-    delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
-    return await console_page("eventing/delivery.html", **_delivery_values(delivery))
+    return await console_page("eventing/delivery.html", **await _delivery_values({}, webhook_id, delivery_id))
 
 
 @routes.post(f"{LIST}/<delivery_id>/replay")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<delivery_id>/replay")
 @once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
-async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
+@on_refusal("eventing/delivery.html", _delivery_values, of=(WebhookInactive,))
+async def replay(org_slug: str, webhook_id: str, delivery_id: str, form: Form) -> Response:
     """Send the body of a delivery again."""
-    await read_console_form()
-    delivery = await webhooks.find_delivery(ports(), acting_member(), path_id(webhook_id), path_id(delivery_id))
-    try:
-        await webhooks.replay(ports_once(), acting_member(), delivery.webhook_id, delivery.id)
-    except WebhookInactive as refusal:
-        return await refused_console_page(refusal, "eventing/delivery.html", **_delivery_values(delivery))
+    delivery = await _find(webhook_id, delivery_id)
+    await webhooks.replay(ports_once(), acting_member(), delivery.webhook_id, delivery.id)
     return redirect_with_notice("delivery-replayed", f"{webhooks_path()}/{delivery.webhook_id}/deliveries")
 
 
@@ -130,12 +131,9 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API_OF_ONE}/test")
 @once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
-async def send_test(org_slug: str, webhook_id: str) -> Response:
+@on_refusal("eventing/deliveries.html", _list_values, of=(WebhookInactive,))
+async def send_test(org_slug: str, webhook_id: str, form: Form) -> Response:
     """Send a test delivery."""
-    await read_console_form()
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    try:
-        await webhooks.send_ping(ports_once(), acting_member(), webhook.id)
-    except WebhookInactive as refusal:
-        return await refused_console_page(refusal, "eventing/deliveries.html", **await _list_values(webhook, ListedDeliveriesQuery()))
+    await webhooks.send_ping(ports_once(), acting_member(), webhook.id)
     return redirect_with_notice("delivery-tested", f"{webhooks_path()}/{webhook.id}/deliveries")

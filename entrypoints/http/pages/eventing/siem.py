@@ -15,16 +15,16 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
+    Form,
     accepts,
     console_page,
     is_checked,
+    on_refusal,
     organization_path,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
-    wrong_field,
 )
 
 routes = Blueprint("siem_pages", __name__)
@@ -40,12 +40,13 @@ PROVIDERS: Final = [
 TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
 
 
-async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None = None) -> dict[str, Any]:
     status = await _status()
     stored = {"provider": "http", "enabled": "yes"} if status is None else _to_typed(status)
     return {
         "path": organization_path("/siem"),
         "siem": status,
+        "result": None,
         "typed": stored if typed is None else typed,
         "providers": PROVIDERS,
         "most_counted": PENDING_CAP,
@@ -68,23 +69,19 @@ def _to_typed(status: SiemStatus) -> dict[str, str]:
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 async def show_siem(org_slug: str) -> Response:
     """Show the forwarding to a SIEM, and its state."""
-    return await console_page("eventing/siem.html", result=None, **await _values())
+    return await console_page("eventing/siem.html", **await _values())
 
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
-async def configure(org_slug: str) -> Response:
+@on_refusal("eventing/siem.html", _values, FIELDS)
+async def configure(org_slug: str, form: Form) -> Response:
     """Forward the audit log to a SIEM."""
-    form = await read_console_form()
-    try:
-        data = to_model(SiemRequest, form, {"enabled": is_checked})
-        await siem.configure(
-            ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
-        )
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(form)}
-        return await refused_console_page(refusal, "eventing/siem.html", **values)
+    data = to_model(SiemRequest, form, {"enabled": is_checked})
+    await siem.configure(
+        ports(), acting_member(), provider=data.provider, endpoint_url=data.endpoint_url, token=data.token, enabled=data.enabled
+    )
     return redirect_with_notice("siem-saved", organization_path("/siem"))
 
 
@@ -95,8 +92,8 @@ async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
     await read_console_form()
     tested = await siem.send_test_entry(ports(), acting_member())
-    values = {"problem": None, "wrong": None, "result": (tested is SiemResult.GOOD, tested.value)}
-    return await console_page("eventing/siem.html", **values, **await _values())
+    values = {**await _values(), "result": (tested is SiemResult.GOOD, tested.value)}
+    return await console_page("eventing/siem.html", **values)
 
 
 @routes.post(f"{PAGE}/remove")

@@ -1,6 +1,6 @@
 """The pages of webhooks: the list, a webhook with its settings, and its secret."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -19,19 +19,20 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Form,
     accepts,
     check_typed_name,
+    checked,
     console_page,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     secret_page,
     shows,
     to_model,
-    wrong_field,
 )
 
 routes = Blueprint("webhook_pages", __name__)
@@ -66,12 +67,8 @@ def webhooks_path() -> str:
     return organization_path("/webhooks")
 
 
-def _chosen(form: Mapping[str, str]) -> list[str]:
-    return [name.removeprefix(EVENT) for name in form if name.startswith(EVENT)]
-
-
-def _form_values(typed: Mapping[str, Any], chosen: Sequence[str]) -> dict[str, Any]:
-    return {"typed": typed, "chosen": frozenset(chosen), "groups": GROUPS, "list_path": webhooks_path()}
+async def _form_values(typed: Form) -> dict[str, Any]:
+    return {"typed": typed, "chosen": frozenset(checked(typed, EVENT)), "groups": GROUPS, "list_path": webhooks_path()}
 
 
 @routes.get(LIST)
@@ -89,7 +86,7 @@ async def show_webhooks(org_slug: str) -> Response:
 @shows(f"POST {API}")
 async def show_form(org_slug: str) -> Response:
     """Show the form that creates a webhook."""
-    return await console_page("eventing/new_webhook.html", **_form_values({}, ()))
+    return await console_page("eventing/new_webhook.html", **await _form_values({}))
 
 
 @routes.post(f"{LIST}/new")
@@ -100,19 +97,14 @@ async def show_form(org_slug: str) -> Response:
     "Open webhooks",
     "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.",
 )
-async def create(org_slug: str) -> Response:
+@on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
     """Create a webhook.
 
     Its secret is shown only once.
     """
-    form = await read_console_form()
-    chosen = _chosen(form)
-    try:
-        data = to_model(WebhookRequest, form, {"events": lambda _: chosen})
-        webhook, secret = await webhooks.create(ports_once(), acting_member(), data.name, data.url, data.events)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form, chosen)}
-        return await refused_console_page(refusal, "eventing/new_webhook.html", **values)
+    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    webhook, secret = await webhooks.create(ports_once(), acting_member(), data.name, data.url, data.events)
     return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
 
 
@@ -121,9 +113,15 @@ async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> R
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
-async def _values(webhook: Webhook, typed: Mapping[str, Any] | None = None, chosen: Sequence[str] | None = None) -> dict[str, Any]:
+async def _find(webhook_id: str) -> Webhook:
+    return await webhooks.find(ports(), acting_member(), path_id(webhook_id))
+
+
+async def _values(typed: Form | None, webhook_id: str) -> dict[str, Any]:
+    webhook = await _find(webhook_id)
     stored = {"name": webhook.name, "url": webhook.url, "is_active": "yes" if webhook.is_active else ""}
-    values = _form_values(stored if typed is None else typed, webhook.events if chosen is None else chosen)
+    stored |= dict.fromkeys((f"{EVENT}{event}" for event in webhook.events), "yes")
+    values = await _form_values(stored if typed is None else typed)
     return {**values, "webhook": webhook, "path": f"{webhooks_path()}/{webhook.id}"}
 
 
@@ -132,25 +130,19 @@ async def _values(webhook: Webhook, typed: Mapping[str, Any] | None = None, chos
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
 async def show_webhook(org_slug: str, webhook_id: str) -> Response:
     """Show the settings of a webhook."""
-    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    return await console_page("eventing/webhook.html", **await _values(webhook))
+    return await console_page("eventing/webhook.html", **await _values(None, webhook_id))
 
 
 @routes.post(ONE)
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(org_slug: str, webhook_id: str) -> Response:
+@on_refusal("eventing/webhook.html", _values, FIELDS)
+async def change(org_slug: str, webhook_id: str, form: Form) -> Response:
     """Change a webhook."""
-    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    form = await read_console_form()
-    chosen = _chosen(form)
-    try:
-        data = to_model(WebhookRequest, form, {"events": lambda _: chosen})
-        changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
-        await webhooks.update(ports(), acting_member(), webhook.id, changes)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(webhook, form, chosen)}
-        return await refused_console_page(refusal, "eventing/webhook.html", **values)
+    webhook = await _find(webhook_id)
+    data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
+    changes = WebhookChanges(name=data.name, url=data.url, event_types=data.events, is_active="is_active" in form)
+    await webhooks.update(ports(), acting_member(), webhook.id, changes)
     return redirect_with_notice("webhook-saved", f"{webhooks_path()}/{webhook.id}")
 
 
@@ -168,17 +160,17 @@ async def replace_secret(org_slug: str, webhook_id: str) -> Response:
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 
 
+async def _unchanged(_: Form, webhook_id: str) -> dict[str, Any]:
+    return await _values(None, webhook_id)
+
+
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str, webhook_id: str) -> Response:
+@on_refusal("eventing/webhook.html", _unchanged, FIELDS)
+async def delete(org_slug: str, webhook_id: str, form: Form) -> Response:
     """Delete a webhook and its deliveries."""
-    form = await read_console_form()
-    webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))
-    try:
-        check_typed_name(form, webhook.name)
-        await webhooks.delete(ports(), acting_member(), webhook.id)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(webhook)}
-        return await refused_console_page(refusal, "eventing/webhook.html", **values)
+    webhook = await _find(webhook_id)
+    check_typed_name(form, webhook.name)
+    await webhooks.delete(ports(), acting_member(), webhook.id)
     return redirect_with_notice("webhook-deleted", webhooks_path())

@@ -10,7 +10,6 @@ from quart import Blueprint, Response, request
 from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService
-from core.authentication import browser
 from core.federation.oauth import device_flow
 from core.federation.oauth.model.device_flow import (
     MAX_TYPED_LENGTH,
@@ -28,7 +27,6 @@ from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import person_or_browser, sign_in_session
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
@@ -36,7 +34,7 @@ from entrypoints.http.edge.context import ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
 from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in, with_next
-from entrypoints.http.edge.rendering.forms import no_access_page, refused_page
+from entrypoints.http.edge.rendering.forms import check_session_form, no_access_page, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 
@@ -98,7 +96,7 @@ async def verify() -> Response:
 
 async def _verify_by_form(user: Visitor) -> Response:
     form = await read_form()
-    browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
+    check_session_form(form)
     text, action = form.get("user_code", ""), form.get("action")
     user_code = format_user_code(text[:MAX_TYPED_LENGTH])
     if user.mfa_missing:
@@ -126,7 +124,7 @@ def _decision(action: str) -> DeviceDecision:
 
 
 def _page(name: str, user: Person, **values: Any) -> Response:
-    return page_response(render(name, form_token=_form_token(), email=user.email, **values))
+    return page_response(render(name, form_token=session_form_token(), email=user.email, **values))
 
 
 def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Response:
@@ -145,11 +143,7 @@ def _confirm_page(user: Visitor, user_code: str, device: DeviceRequest) -> Respo
 
 
 def _refused_form(refusal: Refusal, user: Visitor, **values: Any) -> Response:
-    return refused_page(refusal, "federation/device.html", form_token=_form_token(), email=user.email, **values)
-
-
-def _form_token() -> str:
-    return browser.form_token(cookies.session_cookie() or "")
+    return refused_page(refusal, "federation/device.html", form_token=session_form_token(), email=user.email, **values)
 
 
 def _network() -> str:

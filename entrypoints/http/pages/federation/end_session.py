@@ -4,7 +4,6 @@ from typing import Final
 
 from quart import Blueprint, Response, request
 
-from core.authentication import browser
 from core.federation.oauth import end_session as oauth_end_session
 from core.federation.oauth.model.end_session import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
 from core.kernel.callers import Visitor
@@ -17,6 +16,7 @@ from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.redirects import redirect
+from entrypoints.http.edge.rendering.forms import check_session_form, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.visitors import visitor
@@ -84,11 +84,11 @@ async def answer_question() -> Response:
     if fields is not None:
         # A form from another site comes without our cookies, so GET must find out who is signed in.
         return redirect((await _check(EndSessionRequest.from_fields(fields))).request.path)
-    form, cookie = await read_form(), cookies.session_cookie()
-    facts, user = await _check(EndSessionRequest.from_fields(request.args)), await visitor()
-    if user is None or cookie is None:
+    form, user = await read_form(), await visitor()
+    facts = await _check(EndSessionRequest.from_fields(request.args))
+    if user is None:
         return _signed_out(facts)
-    browser.check_form_token(cookie, form.get("form_token", ""))
+    check_session_form(form)
     return await _sign_out(user, facts) if form.get("answer") == "continue" else redirect(ACCOUNT_PATH)
 
 
@@ -119,7 +119,7 @@ async def _question_page(user: Visitor, facts: LogoutRequestFacts) -> Response:
     page = render(
         "federation/end_session.html",
         design=design,
-        form_token=browser.form_token(cookies.session_cookie() or ""),
+        form_token=session_form_token(),
         action=facts.request.path,
         service=None if facts.service is None else facts.service.name,
         organization=design.organization_name if design else "",

@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
-from core.authentication import browser
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
@@ -26,7 +25,7 @@ from core.federation.oauth.model.authorization import (
     ResponseMode,
     consent_scopes,
 )
-from core.federation.oauth.model.openid_requests import AccessDenied, OpenIdRequest
+from core.federation.oauth.model.openid_requests import OpenIdRequest
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
@@ -39,6 +38,7 @@ from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_to
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.redirects import redirect
+from entrypoints.http.edge.rendering.forms import check_session_form, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.visitors import visitor_with_mfa
@@ -106,9 +106,7 @@ async def authorize() -> Response:
     """
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
-        sent = AuthorizationRequest.from_fields(joined_query())
-        await pushed_requests.present(ports(), sent, cookies.browser_id())
-        authorization = await _authorization(sent)
+        authorization = await _present(cookies.browser_id())
         try:
             return await _answer(authorization, user, request.args.get("provider"))
         except AuthorizationRefused as refusal:
@@ -119,8 +117,7 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
     openid = _parse(authorization)
     if provider:
         return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
-    step = await authorization_steps.find_next_step(ports(), user, authorization, openid)
-    return await _take_step(user, authorization, step, agreed=False)
+    return await _take_step(user, authorization, openid)
 
 
 @routes.post(AUTHORIZE_PATH)
@@ -147,7 +144,7 @@ async def answer_consent() -> Response:
     async with limited_if_refused() if user is None else nullcontext():
         fields = await read_request_of_application(LISTED)
         if fields is not None:
-            authorization = await _authorization(AuthorizationRequest.from_fields(fields))
+            authorization = _recorded(await oauth.validate(ports(), AuthorizationRequest.from_fields(fields)))
             provider = {"provider": fields["provider"]} if fields.get("provider") else {}
             return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
         return await _answer_form(user)
@@ -155,25 +152,22 @@ async def answer_consent() -> Response:
 
 async def _answer_form(user: Visitor | None) -> Response:
     form = await read_form()
-    sent = AuthorizationRequest.from_fields(joined_query())
-    await pushed_requests.present(ports(), sent, cookies.device_cookie())
-    authorization = await _authorization(sent)
+    authorization = await _present(cookies.device_cookie())
     try:
         if user is None or authorization.redirect_uri is None:
             return await _to_sign_in(authorization)
-        browser.check_form_token(cookies.session_cookie() or "", form.get("form_token", ""))
-        answer, openid = form.get("answer"), _parse(authorization)
-        agreed, selected = answer == "continue", answer == "select"
-        if not agreed and not selected:
-            raise AccessDenied
-        step = await authorization_steps.find_next_step(ports(), user, authorization, openid, agreed=agreed, selected=selected)
-        return await _take_step(user, authorization, step, agreed=agreed)
+        check_session_form(form)
+        return await _take_step(user, authorization, _parse(authorization), form.get("answer", ""))
     except AuthorizationRefused as refusal:
         return await _refused(authorization, refusal)
 
 
-async def _authorization(oauth_request: AuthorizationRequest) -> Authorization:
-    authorization = await oauth.validate(ports(), oauth_request)
+async def _present(browser_id: str | None) -> Authorization:
+    """Return the checked request of this URL. Raises: the errors of `pushed_requests.present`."""
+    return _recorded(await pushed_requests.present(ports(), AuthorizationRequest.from_fields(joined_query()), browser_id))
+
+
+def _recorded(authorization: Authorization) -> Authorization:
     if authorization.context is not None:
         request_record().organization = authorization.context.org_slug
     return authorization
@@ -183,7 +177,11 @@ def _parse(authorization: Authorization) -> OpenIdRequest:
     return authorization_steps.parse(ports(), authorization, app_context().base_url)
 
 
-async def _take_step(user: Visitor | None, authorization: Authorization, step: NextStep, *, agreed: bool) -> Response:
+async def _take_step(user: Visitor | None, authorization: Authorization, openid: OpenIdRequest, answer: str | None = None) -> Response:
+    try:
+        step = await authorization_steps.advance(ports(), user, authorization, openid, answer)
+    except SessionEnded:  # during this request
+        return await _to_sign_in(authorization)
     if step.step is Step.SIGN_UP:
         return await _to_sign_in(authorization, SIGN_UP_PATH) if user is None else await sign_up_form(_continued(authorization, user).path)
     if user is None:
@@ -192,14 +190,10 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
         return await sign_in_form(_continued(authorization, user).path)
     if authorization.redirect_uri is None:
         return redirect(ACCOUNT_PATH)
-    if step.step is not Step.CODE:
+    if step.code is None:
         return await _question_page(user, authorization, step)
     request_record().caller = str(user.user_id)
-    try:
-        code = await oauth.issue_code(ports(), user, authorization, step.grant, agreed=agreed)
-    except SessionEnded:  # during this request
-        return await _to_sign_in(authorization)
-    return to_application(oauth_rules.respond(authorization, app_context().base_url, code=code))
+    return to_application(oauth_rules.respond(authorization, app_context().base_url, code=step.code))
 
 
 async def _to_sign_in(authorization: Authorization, page: str = SIGN_IN_PATH) -> Response:
@@ -247,7 +241,7 @@ async def _question_page(user: Visitor, authorization: Authorization, step: Next
     page = render(
         "federation/authorize.html",
         design=design,
-        form_token=browser.form_token(cookies.session_cookie() or ""),
+        form_token=session_form_token(),
         action=authorization.request.path,
         service=None if service is None else service.name,
         organization=design.organization_name if design else "",

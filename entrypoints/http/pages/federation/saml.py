@@ -6,7 +6,7 @@ from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.model.users import NoAccessToService
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnReturn
+from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.errors import refuse
 from entrypoints.http.api.federation.browser_pages import result_page
@@ -40,24 +40,26 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
-    cookie, user = cookies.session_cookie(), await visitor()
+    user = await visitor()
     returned = SignOnReturn(
         org_slug=org_slug,
         service_slug=service_slug,
         state=state,
         cookie=cookies.saml_cookie(state),
         ticket=request.args.get("ticket"),
-        session_cookie=cookie,
+        session_cookie=cookies.session_cookie(),
     )
     try:
         result = await saml_sign_on.resume(ports(), caller(), returned, user)
     except (NoAccessToService, AddressNotVerified) as refusal:
-        if user is None or cookie is None or returned.ticket is not None or not wants_page():
+        if user is None or returned.ticket is not None or not wants_page():
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
         return no_access_page(refusal, user, request.full_path)
-    if isinstance(result, LoginRequired):
-        return await sign_in_form(result.path)
+    return await sign_in_form(result.path) if isinstance(result, LoginRequired) else _signed_on(result, state)
+
+
+def _signed_on(result: SignOnResult, state: str) -> Response:
     response = result_page(result)
     if result.signed_in is not None:
         session, secret = result.signed_in

@@ -28,10 +28,12 @@ from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
+    Form,
     ListQuery,
     accepts,
     check_typed_name,
     console_page,
+    on_refusal,
     read_console_form,
     redirect_with_notice,
     refused_console_page,
@@ -77,9 +79,10 @@ async def show_people(query_args: PeopleQuery) -> Response:
     )
 
 
-async def _values(user_id: str) -> dict[str, Any]:
+async def _values(_: Form, user_id: str) -> dict[str, Any]:
     details = await user_access.find(ports(), signed_in(), path_id(user_id))
     return {
+        "typed": {},
         "details": details,
         "person": details.user,
         "path": f"{LIST}/{details.user.id}",
@@ -102,7 +105,7 @@ async def _values(user_id: str) -> dict[str, Any]:
 )
 async def show_person(user_id: str) -> Response:
     """Show a person with memberships, sessions, devices, linked accounts and second factor."""
-    return await console_page("platform/person.html", typed={}, **await _values(user_id))
+    return await console_page("platform/person.html", **await _values({}, user_id))
 
 
 async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Response:
@@ -112,9 +115,13 @@ async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Respon
     try:
         await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
     except Refusal as refusal:
-        values = {"wrong": _field_of(prefix, refusal), "typed": form, **await _values(user_id)}
+        values = {"wrong": _field_of(prefix, refusal), **await _typed_values(form, user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)
     return redirect_with_notice(notice, f"{LIST}/{account.id}")
+
+
+async def _typed_values(typed: Form, user_id: str) -> dict[str, Any]:
+    return {**await _values({}, user_id), "typed": typed}
 
 
 def _field_of(prefix: str, refusal: Refusal) -> str | None:
@@ -165,19 +172,15 @@ async def reactivate(user_id: str) -> Response:
 @routes.post(f"{ONE}/impersonate")
 @platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/impersonate/<user_id>")
-async def start_impersonation(user_id: str) -> Response:
+@on_refusal("platform/person.html", _typed_values, lambda refusal, _: _field_of("impersonate", refusal))
+async def start_impersonation(user_id: str, form: Form) -> Response:
     """Act as a person in the console of this browser.
 
     The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
     """
-    form = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
-    try:
-        data = to_model(ImpersonationRequest, form)
-        await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
-    except Refusal as refusal:
-        values = {"wrong": _field_of("impersonate", refusal), "typed": form, **await _values(user_id)}
-        return await refused_console_page(refusal, "platform/person.html", **values)
+    data = to_model(ImpersonationRequest, form)
+    await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
     return redirect(HOME_PATH)
 
 
@@ -209,16 +212,12 @@ async def export(user_id: str) -> Response:
 @routes.post(f"{ONE}/anonymize")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("DELETE /api/privacy/forget/<user_id>")
-async def anonymize(user_id: str) -> Response:
+@on_refusal("platform/person.html", _values)
+async def anonymize(user_id: str, form: Form) -> Response:
     """Anonymize a person permanently."""
-    form = await read_console_form()
     account = await platform_users.find(ports(), path_id(user_id))
-    try:
-        check_typed_name(form, account.email)
-        await personal_data.anonymize(ports(), signed_in(), account.id)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), "typed": {}, **await _values(user_id)}
-        return await refused_console_page(refusal, "platform/person.html", **values)
+    check_typed_name(form, account.email)
+    await personal_data.anonymize(ports(), signed_in(), account.id)
     return redirect_with_notice("person-anonymized", LIST)
 
 

@@ -1,6 +1,6 @@
 """The pages of API resources: the list, one with its settings, its users, and the applications that may ask for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -12,7 +12,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
 from core.programs.model import api_resources as rules
-from core.programs.model.api_resources import ApiResource, ResourceClient
+from core.programs.model.api_resources import ApiResource
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,
@@ -28,22 +28,23 @@ from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystri
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import (
     FieldInvalid,
+    Form,
     ListQuery,
     accepts,
     check_typed_name,
+    checked,
     console_page,
     neighbors,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_lines,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("api_resource_pages", __name__)
@@ -98,6 +99,10 @@ def _lifetimes(seconds: str) -> list[tuple[str, str]]:
     return [*LIFETIMES, (seconds, f"{seconds} seconds" if rest else f"{minutes} minutes")]
 
 
+async def _new_values(typed: Form) -> dict[str, Any]:
+    return _form_values(typed)
+
+
 def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     seconds = str(typed.get("token_seconds") or rules.DEFAULT_TOKEN_SECONDS)
     return {
@@ -134,17 +139,22 @@ async def show_form(org_slug: str) -> Response:
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open API resources", "The API resource is in the list.")
-async def create(org_slug: str) -> Response:
+@on_refusal("programs/new_api_resource.html", _new_values, FIELDS)
+async def create(org_slug: str, form: Form) -> Response:
     """Create an API resource."""
-    form = await read_console_form()
-    try:
-        data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
-        scopes = to_scopes(data.scopes)
-        resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form)}
-        return await refused_console_page(refusal, "programs/new_api_resource.html", **values)
+    data = to_model(ApiResourceRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+    scopes = to_scopes(data.scopes)
+    resource = await api_resources.create(ports_once(), acting_member(), data.identifier, data.name, scopes, data.token_seconds)
     return redirect_with_notice("resource-created", _path(resource, "/applications"))
+
+
+async def _find(resource_id: str) -> ApiResource:
+    return await api_resources.find(ports(), acting_member(), path_id(resource_id))
+
+
+async def _settings(typed: Form, resource_id: str) -> dict[str, Any]:
+    resource = await _find(resource_id)
+    return {**resource_values(resource), **_form_values({**_stored(resource), **typed})}
 
 
 @routes.get(ONE)
@@ -152,39 +162,30 @@ async def create(org_slug: str) -> Response:
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
 async def show_resource(org_slug: str, resource_id: str) -> Response:
     """Show an API resource with its settings."""
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    return await console_page("programs/api_resource.html", **{**resource_values(resource), **_form_values(_stored(resource))})
+    return await console_page("programs/api_resource.html", **await _settings({}, resource_id))
 
 
 @routes.post(ONE)
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/api_resource.html", _settings, FIELDS)
+async def change(org_slug: str, resource_id: str, form: Form) -> Response:
     """Change an API resource."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    try:
-        data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
-        await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **resource_values(resource), **_form_values(form)}
-        return await refused_console_page(refusal, "programs/api_resource.html", **values)
+    resource = await _find(resource_id)
+    data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
+    await api_resources.update(ports(), acting_member(), resource.id, to_changes(data))
     return redirect_with_notice("resource-saved", _path(resource))
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/api_resource.html", _settings)
+async def delete(org_slug: str, resource_id: str, form: Form) -> Response:
     """Delete an API resource."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    try:
-        check_typed_name(form, resource.name)
-        await api_resources.delete(ports(), acting_member(), resource.id)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **resource_values(resource), **_form_values(_stored(resource))}
-        return await refused_console_page(refusal, "programs/api_resource.html", **values)
+    resource = await _find(resource_id)
+    check_typed_name(form, resource.name)
+    await api_resources.delete(ports(), acting_member(), resource.id)
     return redirect_with_notice("resource-deleted", organization_path("/api-resources"))
 
 
@@ -195,10 +196,12 @@ class AssignedUsersQuery(ListQuery, AssignmentsQuery):
     """The search, and the page."""
 
 
-async def _access_values(resource: ApiResource, query: AssignedUsersQuery) -> dict[str, Any]:
+async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or AssignedUsersQuery()
     listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
         **resource_values(resource),
+        "typed": typed,
         "policies": POLICIES,
         "policy": resource.policy.value,
         "assignments": listed.items,
@@ -221,39 +224,28 @@ async def _access_values(resource: ApiResource, query: AssignedUsersQuery) -> di
 )
 async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsersQuery) -> Response:
     """Show the users that applications get tokens for."""
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    return await console_page("programs/api_resource_access.html", typed={}, **await _access_values(resource, query_args))
+    return await console_page("programs/api_resource_access.html", **await _access_values({}, resource_id, query_args))
 
 
 @routes.post(f"{ONE}/access")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/access")
-async def change_policy(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
+async def change_policy(org_slug: str, resource_id: str, form: Form) -> Response:
     """Change the users that applications get tokens for."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    try:
-        policy = to_model(ApiResourceAccessRequest, form).policy
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _access_values(resource, AssignedUsersQuery())}
-        return await refused_console_page(refusal, "programs/api_resource_access.html", **values)
-    await api_resources.save_policy(ports(), acting_member(), resource.id, policy)
+    resource = await _find(resource_id)
+    await api_resources.save_policy(ports(), acting_member(), resource.id, to_model(ApiResourceAccessRequest, form).policy)
     return redirect_with_notice("access-saved", _path(resource, "/access"))
 
 
 @routes.post(f"{ONE}/assignments")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/assignments")
-async def assign(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
+async def assign(org_slug: str, resource_id: str, form: Form) -> Response:
     """Assign a user to an API resource."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    try:
-        email = Email(to_model(AssignmentRequest, form).email)
-        await api_resources.assign_by_email(ports(), acting_member(), resource.id, email)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _access_values(resource, AssignedUsersQuery())}
-        return await refused_console_page(refusal, "programs/api_resource_access.html", **values)
+    resource = await _find(resource_id)
+    await api_resources.assign_by_email(ports(), acting_member(), resource.id, Email(to_model(AssignmentRequest, form).email))
     return redirect_with_notice("user-assigned", _path(resource, "/access"))
 
 
@@ -274,12 +266,14 @@ class ListedClientsQuery(ListQuery, PageQuery):
     """The page of the list."""
 
 
-async def _client_values(resource: ApiResource, query: ListedClientsQuery) -> dict[str, Any]:
+async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuery | None = None) -> dict[str, Any]:
+    resource, query = await _find(resource_id), query or ListedClientsQuery()
     listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
     applications = [(str(each.service.client_id), each.service.name) async for batch in batches for each in batch]
     return {
         **resource_values(resource),
+        "typed": typed,
         "clients": listed.items,
         "applications": sorted(applications, key=lambda each: each[1].lower()),
         **neighbors(query, listed.total),
@@ -293,31 +287,24 @@ async def _client_values(resource: ApiResource, query: ListedClientsQuery) -> di
 @shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
 async def show_clients(org_slug: str, resource_id: str, query_args: ListedClientsQuery) -> Response:
     """List the applications that may ask for an API resource."""
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    return await console_page("programs/api_resource_clients.html", typed={}, **await _client_values(resource, query_args))
+    return await console_page("programs/api_resource_clients.html", **await _client_values({}, resource_id, query_args))
 
 
 @routes.post(f"{ONE}/applications")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
-async def add_client(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
+async def add_client(org_slug: str, resource_id: str, form: Form) -> Response:
     """Let an application ask for an API resource, with the chosen scopes for itself."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    try:
-        await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), _chosen(form))
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **await _client_values(resource, ListedClientsQuery())}
-        return await refused_console_page(refusal, "programs/api_resource_clients.html", **values)
+    resource = await _find(resource_id)
+    await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), checked(form, SCOPE))
     return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
 
 
-def _chosen(form: Mapping[str, str]) -> Sequence[str]:
-    return [name.removeprefix(SCOPE) for name in form if name.startswith(SCOPE)]
-
-
-async def _find_client(resource: ApiResource, client_id: str) -> ResourceClient:
-    return await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+async def _one_client_values(typed: Form | None, resource_id: str, client_id: str) -> dict[str, Any]:
+    resource = await _find(resource_id)
+    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+    return {"client": client, "chosen": client.scopes if typed is None else checked(typed, SCOPE), **resource_values(resource)}
 
 
 @routes.get(f"{ONE}/applications/<client_id>")
@@ -325,24 +312,18 @@ async def _find_client(resource: ApiResource, client_id: str) -> ResourceClient:
 @shows(f"PUT {API_OF_ONE}/clients/<client_id>")
 async def show_client(org_slug: str, resource_id: str, client_id: str) -> Response:
     """Show the scopes that an application gets for itself."""
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    client = await _find_client(resource, client_id)
-    return await console_page("programs/api_resource_client.html", client=client, chosen=client.scopes, **resource_values(resource))
+    return await console_page("programs/api_resource_client.html", **await _one_client_values(None, resource_id, client_id))
 
 
 @routes.post(f"{ONE}/applications/<client_id>")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
-async def change_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+@on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)
+async def change_client(org_slug: str, resource_id: str, client_id: str, form: Form) -> Response:
     """Change the scopes that an application gets for itself."""
-    form = await read_console_form()
-    resource = await api_resources.find(ports(), acting_member(), path_id(resource_id))
-    client = await _find_client(resource, client_id)
-    try:
-        await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, _chosen(form))
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "client": client, "chosen": _chosen(form), **resource_values(resource)}
-        return await refused_console_page(refusal, "programs/api_resource_client.html", **values)
+    resource = await _find(resource_id)
+    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+    await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, checked(form, SCOPE))
     return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
 
 

@@ -26,7 +26,6 @@ from entrypoints.http.pages.console import (
     redirect_with_notice,
     secret_page,
     to_model,
-    wrong_field,
 )
 
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
@@ -59,11 +58,11 @@ def form_values(kind: CredentialKind, typed: Mapping[str, Any]) -> dict[str, Any
     return {"kind": kind, "label": label(kind), "typed": typed, "lifetimes": LIFETIMES, "issuer": app_context().base_url}
 
 
-def refused_values(refusal: Refusal, form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of a form that was refused."""
+def typed_values(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a form that was sent."""
     kind = form.get("kind", "")
     credential_kind = CredentialKind(kind) if kind in CredentialKind.__members__.values() else CredentialKind.SECRET
-    return {"wrong": wrong_field(refusal, FIELDS), **form_values(credential_kind, form)}
+    return form_values(credential_kind, form)
 
 
 def read_credential(form: Mapping[str, str]) -> NewCredential:

@@ -4,7 +4,6 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
 from entrypoints.http.edge.access import member_page
@@ -12,14 +11,15 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
+    Form,
     accepts,
     console_page,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
 )
 from entrypoints.http.pages.programs import credential_forms
@@ -34,6 +34,10 @@ API: Final = f"{API_OF_ONE}/credentials"
 
 async def _values(resource_id: str) -> dict[str, Any]:
     return resource_values(await api_resources.find(ports(), acting_member(), path_id(resource_id)))
+
+
+async def _form_values(form: Form, resource_id: str) -> dict[str, Any]:
+    return {**await _values(resource_id), **credential_forms.typed_values(form)}
 
 
 @routes.get(CREDENTIALS)
@@ -61,20 +65,15 @@ async def show_form(org_slug: str, resource_id: str, query_args: NewCredentialQu
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=credential_forms.ANSWERS)
 @once(CREDENTIALS, "Open credentials", credential_forms.SENT)
-async def create(org_slug: str, resource_id: str) -> Response:
+@on_refusal("programs/new_credential.html", _form_values, credential_forms.FIELDS)
+async def create(org_slug: str, resource_id: str, form: Form) -> Response:
     """Create a credential of an API resource.
 
     A secret is shown only once.
     """
-    form = await read_console_form()
     values = await _values(resource_id)
-    try:
-        request = credential_forms.read_credential(form)
-        credential, secret = await resource_credentials.create(ports_once(), acting_member(), path_id(resource_id), request)
-    except Refusal as refusal:
-        return await refused_console_page(
-            refusal, "programs/new_credential.html", **values, **credential_forms.refused_values(refusal, form)
-        )
+    request = credential_forms.read_credential(form)
+    credential, secret = await resource_credentials.create(ports_once(), acting_member(), path_id(resource_id), request)
     return await credential_forms.created_page(credential, secret, f"{values['path']}/credentials")
 
 

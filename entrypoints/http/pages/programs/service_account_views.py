@@ -30,6 +30,7 @@ from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
 from entrypoints.http.pages.console import (
     ListQuery,
     check_typed_name,
+    checked,
     console_page,
     neighbors,
     organization_path,
@@ -86,11 +87,6 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
     }
 
 
-def checked_names(form: Mapping[str, str], prefix: str) -> list[str]:
-    """Return the names of the checked boxes that begin with `prefix`, without it."""
-    return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
-
-
 def _own_role() -> Role:
     caller = signed_in()
     return caller.acts_in.role if isinstance(caller, Member) else Role.OWNER
@@ -98,9 +94,9 @@ def _own_role() -> Role:
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
-    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked_names(form, SCOPE)}
+    parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked(form, SCOPE)}
     if _own_role() is Role.OWNER:
-        parsers["granted_capabilities"] = lambda _: checked_names(form, GRANT)
+        parsers["granted_capabilities"] = lambda _: checked(form, GRANT)
     return parsers
 
 
@@ -232,7 +228,8 @@ async def create_credential(account_id: str) -> Response:
         request = credential_forms.read_credential(form)
         credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
     except Refusal as refusal:
-        values = {**values_of(listed), **credential_forms.refused_values(refusal, form)}
+        wrong = wrong_field(refusal, credential_forms.FIELDS)
+        values = {"wrong": wrong, **values_of(listed), **credential_forms.typed_values(form)}
         return await refused_console_page(refusal, "programs/new_credential.html", **values)
     return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
 

@@ -10,26 +10,27 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
 from core.programs.model.api_resources import OwnScopeUnknown
-from core.programs.model.service_accounts import ListedServiceAccount, NoResourceScopes
+from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
+    Form,
     accepts,
+    checked,
     console_page,
+    on_refusal,
     once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
-    wrong_field,
 )
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
-from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, checked_names, find, path_of, values_of
+from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, find, path_of, values_of
 
 routes = Blueprint("service_account_pages", __name__)
 
@@ -135,7 +136,8 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
 # API resources
 
 
-async def _resource_values(listed: ListedServiceAccount) -> dict[str, Any]:
+async def _resource_values(_: Form, account_id: str, resource_id: str = "") -> dict[str, Any]:
+    listed = await find(account_id)
     grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
     scopes = {grant.resource_id: grant.scopes for grant in grants}
     resources = await api_resources.list_resources(ports(), acting_member())
@@ -147,23 +149,18 @@ async def _resource_values(listed: ListedServiceAccount) -> dict[str, Any]:
 @shows(f"GET {API_OF_ONE}/api-resources", f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def show_resources(org_slug: str, account_id: str) -> Response:
     """List the API resources of the organization, with the scopes that a service account has there."""
-    listed = await find(account_id)
-    return await console_page("programs/service_account_resources.html", **await _resource_values(listed))
+    return await console_page("programs/service_account_resources.html", **await _resource_values({}, account_id))
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
-async def save_resource(org_slug: str, account_id: str, resource_id: str) -> Response:
+@on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
+async def save_resource(org_slug: str, account_id: str, resource_id: str, form: Form) -> Response:
     """Give a service account the checked scopes of an API resource."""
-    form = await read_console_form()
     listed, resource = await find(account_id), path_id(resource_id)
-    try:
-        scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked_names(form, SCOPE)}).scopes
-        await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "wrong_resource": resource, **await _resource_values(listed)}
-        return await refused_console_page(refusal, "programs/service_account_resources.html", **values)
+    scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
+    await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
     return redirect_with_notice("resource-scopes-saved", path_of(listed.account.id, "/api-resources"))
 
 

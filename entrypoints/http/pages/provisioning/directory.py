@@ -21,21 +21,21 @@ from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Form,
     ListQuery,
     accepts,
     console_page,
     neighbors,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     secret_page,
     shows,
     to_model,
     to_start_of_day,
-    wrong_field,
 )
 
 routes = Blueprint("directory_pages", __name__)
@@ -51,7 +51,7 @@ def _path() -> str:
     return organization_path("/directory")
 
 
-async def _values(typed: Mapping[str, Any]) -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     requests = await request_log.list_last(ports(), acting_member())
     return {
         "path": _path(),
@@ -79,18 +79,14 @@ async def show_directory(org_slug: str) -> Response:
     "Open the directory",
     "The token was shown once. If you didn't copy it, revoke it in the list and create another one.",
 )
-async def create_token(org_slug: str) -> Response:
+@on_refusal("provisioning/directory.html", _values, FIELDS)
+async def create_token(org_slug: str, form: Form) -> Response:
     """Create a SCIM token.
 
     It is shown only once.
     """
-    form = await read_console_form()
-    try:
-        data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
-        token, secret = await scim_tokens.create(ports_once(), acting_member(), data.name, data.expires_at)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
-        return await refused_console_page(refusal, "provisioning/directory.html", **values)
+    data = to_model(ScimTokenRequest, form, {"expires_at": to_start_of_day})
+    token, secret = await scim_tokens.create(ports_once(), acting_member(), data.name, data.expires_at)
     return await secret_page(
         "SCIM token created",
         {"Base URL": f"{app_context().base_url}/scim/v2", token.name: secret},

@@ -16,16 +16,15 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import email_page, render
 from entrypoints.http.pages.console import (
+    Form,
     accepts,
     console_page,
+    on_refusal,
     organization_path,
-    read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
     to_optional,
-    wrong_field,
 )
 
 routes = Blueprint("branding_pages", __name__)
@@ -36,7 +35,7 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {LogoInvalid: "logo_url", ColorInva
 NAMES: Final = ("product_name", "primary_color", "logo_url")
 
 
-async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None = None) -> dict[str, Any]:
     settings = await branding.get_settings(ports(), acting_member())
     stored = {name: getattr(settings, name) or "" for name in NAMES}
     return {"path": organization_path("/branding"), "typed": stored if typed is None else typed}
@@ -53,17 +52,13 @@ async def show_branding(org_slug: str) -> Response:
 @routes.post(PAGE)
 @member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
 @accepts(f"PATCH {API}")
-async def change_branding(org_slug: str) -> Response:
+@on_refusal("tenancy/branding.html", _values, FIELDS)
+async def change_branding(org_slug: str, form: Form) -> Response:
     """Change the branding of an organization. An empty field removes a value."""
-    form = await read_console_form()
-    try:
-        data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
-        await branding.update(
-            ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
-        )
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _values(form)}
-        return await refused_console_page(refusal, "tenancy/branding.html", **values)
+    data = to_model(BrandingUpdateRequest, form, dict.fromkeys(NAMES, to_optional))
+    await branding.update(
+        ports(), acting_member(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
+    )
     return redirect_with_notice("branding-saved", organization_path("/branding"))
 
 

@@ -19,19 +19,18 @@ from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, validate_querystring
 from entrypoints.http.pages.console import (
     FieldInvalid,
+    Form,
     ListQuery,
     accepts,
     check_typed_name,
     console_page,
     neighbors,
+    on_refusal,
     organization_path,
-    read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_lines,
     to_model,
-    wrong_field,
 )
 
 routes = Blueprint("domain_pages", __name__)
@@ -42,13 +41,13 @@ ROUTES_API: Final = "/api/organizations/<org_slug>/hrd"
 FIELDS: Final[Mapping[type[Refusal], str]] = {DuplicateDomain: "domains"}
 
 
-async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form) -> dict[str, Any]:
     claim, result = await _claim(), await home_realm.list_routes(ports(), acting_member())
     return {
         "path": _path(),
         "claim": claim,
         "routes": result,
-        "typed": {"domain": "", "domains": _to_text(result), **(typed or {})},
+        "typed": {"domain": "", "domains": _to_text(result), **typed},
         "providers": [provider.value for provider in Provider],
     }
 
@@ -68,54 +67,41 @@ def _to_text(result: list[HomeRealmRoute]) -> str:
     return "\n".join(f"{route.domain} {route.provider.value}" for route in result)
 
 
-async def _refused(refusal: Refusal, typed: Mapping[str, Any] | None = None) -> Response:
-    return await refused_console_page(refusal, "tenancy/domain.html", wrong=wrong_field(refusal, FIELDS), **await _values(typed))
-
-
 @routes.get(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/verify", f"GET {ROUTES_API}", f"PUT {ROUTES_API}", f"DELETE {API}")
 async def show_domain(org_slug: str) -> Response:
     """Show the domain of an organization, and the DNS record that verifies it."""
-    return await console_page("tenancy/domain.html", **await _values())
+    return await console_page("tenancy/domain.html", **await _values({}))
 
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
-async def claim(org_slug: str) -> Response:
+@on_refusal("tenancy/domain.html", _values, FIELDS)
+async def claim(org_slug: str, form: Form) -> Response:
     """Set the domain of an organization."""
-    form = await read_console_form()
-    try:
-        await domains.claim(ports(), acting_member(), Domain(to_model(DomainRequest, form).domain))
-    except Refusal as refusal:
-        return await _refused(refusal, {"domain": form.get("domain", "")})
+    await domains.claim(ports(), acting_member(), Domain(to_model(DomainRequest, form).domain))
     return redirect_with_notice("domain-set", _path())
 
 
 @routes.post(f"{PAGE}/verify")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}/verify")
-async def verify(org_slug: str) -> Response:
+@on_refusal("tenancy/domain.html", _values, FIELDS)
+async def verify(org_slug: str, form: Form) -> Response:
     """Look up the DNS record, and verify the domain."""
-    await read_console_form()
-    try:
-        await domains.verify(ports(), acting_member())
-    except Refusal as refusal:
-        return await _refused(refusal)
+    await domains.verify(ports(), acting_member())
     return redirect_with_notice("domain-verified", _path())
 
 
 @routes.post(f"{PAGE}/routes")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"PUT {ROUTES_API}")
-async def replace_routes(org_slug: str) -> Response:
+@on_refusal("tenancy/domain.html", _values, FIELDS)
+async def replace_routes(org_slug: str, form: Form) -> Response:
     """Set the identity providers of domains."""
-    form = await read_console_form()
-    try:
-        await home_realm.replace_routes(ports(), acting_member(), _parse_routes(form.get("domains", "")))
-    except Refusal as refusal:
-        return await _refused(refusal, {"domains": form.get("domains", "")})
+    await home_realm.replace_routes(ports(), acting_member(), _parse_routes(form.get("domains", "")))
     return redirect_with_notice("routes-saved", _path())
 
 
@@ -135,14 +121,11 @@ def _parse_routes(text: str) -> list[tuple[Domain, Provider]]:
 @routes.post(f"{PAGE}/remove")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}")
-async def remove(org_slug: str) -> Response:
+@on_refusal("tenancy/domain.html", _values, FIELDS)
+async def remove(org_slug: str, form: Form) -> Response:
     """Remove the domain of an organization."""
-    form = await read_console_form()
-    try:
-        check_typed_name(form, (await domains.get(ports(), acting_member())).domain)
-        await domains.remove(ports(), acting_member())
-    except Refusal as refusal:
-        return await _refused(refusal)
+    check_typed_name(form, (await domains.get(ports(), acting_member())).domain)
+    await domains.remove(ports(), acting_member())
     return redirect_with_notice("domain-removed", _path())
 
 

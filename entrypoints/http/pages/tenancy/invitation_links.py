@@ -9,10 +9,12 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response
 
-from core.authentication import browser, joining
-from core.authentication.model.login import InvitationAnswer, OpenInvitation, PreAuthToken
+from core.authentication import joining
+from core.authentication.joining import AcceptedInvitation
+from core.authentication.model.login import InvitationAnswer, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import BrowserTarget, InvitationCredentials
+from core.kernel.callers import Visitor
 from core.kernel.display import ROLES, format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import SIGN_IN_PATH
@@ -26,7 +28,7 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.redirects import redirect, with_next
-from entrypoints.http.edge.rendering.forms import check_browser_form, form_page, refused_form_page, refused_page
+from entrypoints.http.edge.rendering.forms import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
@@ -112,7 +114,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "typed_name": name,
     }
     if not chooses_password:
-        values["form_token"] = browser.form_token(cookies.session_cookie() or "") if is_signed_in else None
+        values["form_token"] = session_form_token() if is_signed_in else None
         if refusal is not None:
             return refused_page(refusal, "tenancy/invitation.html", **values)
         return page_response(render("tenancy/invitation.html", problem=None, **values))
@@ -154,34 +156,29 @@ async def accept_by_form() -> Response:
         return await _accept_with_password(form, token)
     user = await visitor_with_mfa()
     try:
-        opened = await joining.find_invitation(ports(), token, user)
-        is_signed_in, acceptor = opened.answer is InvitationAnswer.SIGNED_IN, caller()
-        if user is not None and is_signed_in and "form_token" in form:
-            # Only this confirms the membership. The inviter knows a token of the invitation too, and could send the form from another site.
-            browser.check_form_token(cookies.session_cookie() or "", form["form_token"])
-            acceptor = user
-        # Load everything before the change, so that a failure afterwards cannot hide that it was made.
-        design, target = await invitations.get_design(ports(), token), await _target(opened)
-        organization = await invitations.accept(ports(), acceptor, token)
+        accepted = await joining.accept(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except Invalid as refusal:
         if not wants_page():
             raise
         return await _show(token, refusal)
-    if is_signed_in:
-        return _continue(redirect(target), target)
-    if opened.answer is InvitationAnswer.SIGN_IN and user is None:
-        response = redirect(with_next(SIGN_IN_PATH, ORGANIZATIONS))
-        cookies.set_notice_cookie(response, JOINED)
-        return response
+    return _accepted_page(accepted, user)
+
+
+def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Response:
+    """Return the next page of a recipient who did not choose a password."""
+    if accepted.opened.answer is InvitationAnswer.SIGNED_IN:
+        return _continue(redirect(accepted.launch_url or ORGANIZATIONS), accepted.launch_url)
+    if accepted.opened.answer is InvitationAnswer.SIGN_IN and user is None:
+        return redirect(with_next(SIGN_IN_PATH, ORGANIZATIONS), notice=JOINED)
     return form_page(
         "tenancy/invitation_accepted.html",
-        design=design,
-        organization=organization.name,
-        email=opened.received.invitation.email,
+        design=accepted.design,
+        organization=accepted.organization.name,
+        email=accepted.opened.received.invitation.email,
         other_user=None if user is None else user.email,
-        session_token=browser.form_token(cookies.session_cookie() or ""),
+        session_token=session_form_token(),
         sign_in=with_next(SIGN_IN_PATH, ORGANIZATIONS),
         next=ORGANIZATIONS,
     )
@@ -193,7 +190,8 @@ async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     credentials = InvitationCredentials(token, form["new_password"], name)
     browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
     try:
-        target = await _target(await joining.find_invitation(ports(), token, None))
+        opened = await joining.find_invitation(ports(), token, None)
+        launch_url = await joining.launch_url(ports(), opened.received.invitation.org_id)
         outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
@@ -201,16 +199,12 @@ async def _accept_with_password(form: dict[str, str], token: str) -> Response:
         return await _show(token, refusal, name)
     if isinstance(outcome, PreAuthToken):
         return await sign_in_response(outcome, ORGANIZATIONS)
-    return _continue(await sign_in_response(outcome, target), target)
+    return _continue(await sign_in_response(outcome, launch_url or ORGANIZATIONS), launch_url)
 
 
-async def _target(opened: OpenInvitation) -> str:
-    """Return the URL of the organization's application, or the page of the user's organizations."""
-    return await joining.launch_url(ports(), opened.received.invitation.org_id) or ORGANIZATIONS
-
-
-def _continue(response: Response, target: str) -> Response:
-    if target == ORGANIZATIONS:
+def _continue(response: Response, launch_url: str | None) -> Response:
+    """Return the redirect to the organization's application, or to the page of the user's organizations, which shows a notice."""
+    if launch_url is None:
         cookies.set_notice_cookie(response, JOINED)
     return response
 

@@ -21,18 +21,18 @@ from entrypoints.http.pages.console import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     FieldInvalid,
+    Form,
     ListQuery,
     accepts,
     console_page,
     neighbors,
+    on_refusal,
     once,
     organization_path,
     ports_once,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
-    wrong_field,
 )
 
 routes = Blueprint("invitation_list_pages", __name__)
@@ -64,6 +64,10 @@ async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Re
     return await console_page("tenancy/invitations.html", **await _list_values(query_args))
 
 
+async def _all(_: Form, invitation_id: str) -> dict[str, Any]:
+    return await _list_values(InvitationListQuery())
+
+
 async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
     result = await invitations.list_page(ports(), acting_member(), query.status, query.page_request(), search=query.search)
     return {"invitations": result.items, "query": query, "statuses": STATUSES, **neighbors(query, result.total)}
@@ -82,13 +86,10 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
 @routes.post(f"{LIST}/<invitation_id>/resend")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<invitation_id>/resend")
-async def resend(org_slug: str, invitation_id: str) -> Response:
+@on_refusal("tenancy/invitations.html", _all)
+async def resend(org_slug: str, invitation_id: str, form: Form) -> Response:
     """Send a pending or expired invitation again."""
-    await read_console_form()
-    try:
-        await inviting.resend(ports(), acting_member(), path_id(invitation_id))
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/invitations.html", **await _list_values(InvitationListQuery()))
+    await inviting.resend(ports(), acting_member(), path_id(invitation_id))
     return redirect_with_notice("invitation-resent", organization_path("/invitations"))
 
 
@@ -97,29 +98,25 @@ async def resend(org_slug: str, invitation_id: str) -> Response:
 @shows(BULK)
 async def show_form(org_slug: str) -> Response:
     """Show the form that invites members."""
-    return await console_page("tenancy/new_invitations.html", typed={}, **_form_values())
+    return await console_page("tenancy/new_invitations.html", **await _form_values({}))
 
 
-def _form_values() -> dict[str, object]:
-    return {"most": MAX_BULK_INVITATIONS, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
+async def _form_values(typed: Form) -> dict[str, Any]:
+    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
 
 
 @routes.post(f"{LIST}/new")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(BULK, answers={200: "The result for each address.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
 @once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
-async def invite(org_slug: str) -> Response:
+@on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)
+async def invite(org_slug: str, form: Form) -> Response:
     """Invite addresses to the organization.
 
     The page shows the result for each address.
     """
-    form = await read_console_form()
-    try:
-        invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""))
-        results = await inviting.invite_many(ports_once(), acting_member(), invitees)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "typed": form, **_form_values()}
-        return await refused_console_page(refusal, "tenancy/new_invitations.html", **values)
+    invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""))
+    results = await inviting.invite_many(ports_once(), acting_member(), invitees)
     return await console_page(
         "tenancy/invitation_results.html",
         results=results,

@@ -17,17 +17,17 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
+    Form,
     accepts,
     console_page,
     is_checked,
+    on_refusal,
     organization_path,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("mail_server_pages", __name__)
@@ -44,11 +44,11 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {
 TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
 
 
-async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None = None) -> dict[str, Any]:
     settings = await _settings()
     stored = {"port": str(rules.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
     path = organization_path("/mail-server")
-    return {"path": path, "settings": settings, "typed": stored if typed is None else typed}
+    return {"path": path, "settings": settings, "result": None, "typed": stored if typed is None else typed}
 
 
 async def _settings() -> SmtpSettings | None:
@@ -74,31 +74,27 @@ def _to_typed(settings: SmtpSettings) -> dict[str, str]:
 @shows(f"GET {API}", f"POST {API}", f"POST {API}/test", f"DELETE {API}")
 async def show_mail_server(org_slug: str) -> Response:
     """Show the mail server of an organization."""
-    return await console_page("tenancy/mail_server.html", result=None, **await _values())
+    return await console_page("tenancy/mail_server.html", **await _values())
 
 
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
-async def configure(org_slug: str) -> Response:
+@on_refusal("tenancy/mail_server.html", _values, FIELDS)
+async def configure(org_slug: str, form: Form) -> Response:
     """Set the mail server of an organization."""
-    form = await read_console_form()
-    try:
-        data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
-        server = MailServer(
-            org_id=acting_member().acts_in.id,
-            host=data.host,
-            port=data.port,
-            username=data.username,
-            password=data.password,
-            from_email=Email(data.from_email),
-            from_name=data.from_name,
-            tls=data.tls,
-        )
-        await mail_server.configure(ports(), acting_member(), server)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), "result": None, **await _values(form)}
-        return await refused_console_page(refusal, "tenancy/mail_server.html", **values)
+    data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
+    server = MailServer(
+        org_id=acting_member().acts_in.id,
+        host=data.host,
+        port=data.port,
+        username=data.username,
+        password=data.password,
+        from_email=Email(data.from_email),
+        from_name=data.from_name,
+        tls=data.tls,
+    )
+    await mail_server.configure(ports(), acting_member(), server)
     return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
 
 
@@ -109,8 +105,8 @@ async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
     await read_console_form()
     check = await samples.send_test(ports(), acting_member())
-    values = {"problem": None, "wrong": None, "result": (check is MailServerCheck.GOOD, check.value)}
-    return await console_page("tenancy/mail_server.html", **values, **await _values())
+    values = {**await _values(), "result": (check is MailServerCheck.GOOD, check.value)}
+    return await console_page("tenancy/mail_server.html", **values)
 
 
 @routes.post(f"{PAGE}/remove")

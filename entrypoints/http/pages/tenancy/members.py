@@ -14,19 +14,19 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.consequences import Question, ask, ask_again, count
+from entrypoints.http.pages.consequences import Question, ask, asks_again, count
 from entrypoints.http.pages.console import (
+    Form,
     ListQuery,
     accepts,
     check_typed_name,
     console_page,
     neighbors,
+    on_refusal,
     organization_path,
     read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
-    wrong_field,
 )
 
 routes = Blueprint("member_pages", __name__)
@@ -69,12 +69,8 @@ async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
     )
 
 
-async def _values(user_id: str) -> dict[str, Any]:
-    details = await members.find(ports(), acting_member(), path_id(user_id))
-    return _to_values(details)
-
-
-def _to_values(details: MemberDetails) -> dict[str, Any]:
+async def _values(_: Form, user_id: str) -> dict[str, Any]:
+    details = await _find(user_id)
     member = details.account.member
     return {
         "path": organization_path(f"/members/{member.user_id}"),
@@ -87,26 +83,27 @@ def _to_values(details: MemberDetails) -> dict[str, Any]:
     }
 
 
+async def _find(user_id: str) -> MemberDetails:
+    return await members.find(ports(), acting_member(), path_id(user_id))
+
+
 @routes.get(ONE)
 @member_page(Capability.MEMBERS_MANAGE)
 @shows(f"GET {API}/<user_id>", f"PATCH {API}/<user_id>", f"DELETE {API}/<user_id>/sessions", f"POST {API}/<user_id>/password-reset")
 async def show_member(org_slug: str, user_id: str) -> Response:
     """Show a member, with their role and their sessions in the organization."""
-    return await console_page("tenancy/member.html", **await _values(user_id))
+    return await console_page("tenancy/member.html", **await _values({}, user_id))
 
 
 @routes.post(f"{ONE}/role")
 @member_page(Capability.ROLES_MANAGE, outlives=True)
 @accepts(f"PATCH {API}/<user_id>")
-async def change_role(org_slug: str, user_id: str) -> Response:
+@on_refusal("tenancy/member.html", _values, ROLE_FIELDS)
+async def change_role(org_slug: str, user_id: str, form: Form) -> Response:
     """Change the role of a member."""
-    form = await read_console_form()
-    values = await _values(user_id)
-    try:
-        await members.change_role(ports(), acting_member(), path_id(user_id), form.get("role", ""))
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/member.html", wrong=wrong_field(refusal, ROLE_FIELDS), **values)
-    return redirect_with_notice("role-changed", values["path"])
+    member = (await _find(user_id)).account.member
+    await members.change_role(ports(), acting_member(), member.user_id, form.get("role", ""))
+    return redirect_with_notice("role-changed", organization_path(f"/members/{member.user_id}"))
 
 
 @routes.post(f"{ONE}/end-sessions")
@@ -122,15 +119,12 @@ async def end_sessions(org_slug: str, user_id: str) -> Response:
 @routes.post(f"{ONE}/password-reset")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>/password-reset")
-async def send_password_reset(org_slug: str, user_id: str) -> Response:
+@on_refusal("tenancy/member.html", _values)
+async def send_password_reset(org_slug: str, user_id: str, form: Form) -> Response:
     """Send a member a link to set a new password."""
-    await read_console_form()
-    values = await _values(user_id)
-    try:
-        await members.send_password_reset(ports(), acting_member(), path_id(user_id))
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/member.html", wrong=None, **values)
-    return redirect_with_notice("reset-sent", values["path"])
+    member = (await _find(user_id)).account.member
+    await members.send_password_reset(ports(), acting_member(), member.user_id)
+    return redirect_with_notice("reset-sent", organization_path(f"/members/{member.user_id}"))
 
 
 @routes.get(f"{ONE}/remove")
@@ -138,10 +132,11 @@ async def send_password_reset(org_slug: str, user_id: str) -> Response:
 @shows(f"GET {API}/<user_id>", f"POST {API}/<user_id>")
 async def show_removal(org_slug: str, user_id: str) -> Response:
     """Show what the removal of a member means, and ask for their address."""
-    return await ask(_removal(await members.find(ports(), acting_member(), path_id(user_id))))
+    return await ask(await _removal(user_id))
 
 
-def _removal(details: MemberDetails) -> Question:
+async def _removal(user_id: str) -> Question:
+    details = await _find(user_id)
     member = details.account.member
     sessions = count(details.sessions.count, "session")
     return Question(
@@ -163,13 +158,9 @@ def _removal(details: MemberDetails) -> Question:
 @routes.post(f"{ONE}/remove")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>")
-async def remove(org_slug: str, user_id: str) -> Response:
+@asks_again(_removal)
+async def remove(org_slug: str, user_id: str, form: Form) -> Response:
     """Remove a member from the organization."""
-    form = await read_console_form()
-    question = _removal(await members.find(ports(), acting_member(), path_id(user_id)))
-    try:
-        check_typed_name(form, question.target)
-        await members.remove(ports(), acting_member(), path_id(user_id))
-    except Refusal as refusal:
-        return await ask_again(refusal, question, form)
+    check_typed_name(form, (await _find(user_id)).account.member.email)
+    await members.remove(ports(), acting_member(), path_id(user_id))
     return redirect_with_notice("member-removed", organization_path("/members"))

@@ -18,25 +18,24 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
-from entrypoints.http.pages.consequences import Question, ask, ask_again, count
+from entrypoints.http.pages.consequences import Question, ask, asks_again, count
 from entrypoints.http.pages.console import (
     REASONS,
     FieldInvalid,
+    Form,
     accepts,
     check_typed_name,
     console_page,
     create_with_free_slug,
     is_checked,
+    on_refusal,
     once,
     organization_path,
     ports_once,
-    read_console_form,
     redirect_with_notice,
-    refused_console_page,
     shows,
     to_model,
     to_number,
-    wrong_field,
 )
 
 routes = Blueprint("organization_pages", __name__)
@@ -59,20 +58,21 @@ ADMINS_SHOWN: Final = 100  # the candidates for a transfer of ownership
 @shows(f"POST {API}")
 async def show_new_organization() -> Response:
     """Show the form that creates an organization."""
-    return await console_page("tenancy/new_organization.html", typed={})
+    return await console_page("tenancy/new_organization.html", **await _new_values({}))
+
+
+async def _new_values(typed: Form) -> dict[str, Any]:
+    return {"typed": typed}
 
 
 @routes.post(NEW)
 @page_session(outlives=True)
 @accepts(f"POST {API}")
 @once("/app/account/organizations", "Open your organizations", "The organization is in the list.")
-async def create_organization() -> Response:
+@on_refusal("tenancy/new_organization.html", _new_values, SLUG_FIELDS)
+async def create_organization(form: Form) -> Response:
     """Create an organization that you own."""
-    form = await read_console_form()
-    try:
-        created = await _create(form)
-    except Refusal as refusal:
-        return await refused_console_page(refusal, "tenancy/new_organization.html", wrong=wrong_field(refusal, SLUG_FIELDS), typed=form)
+    created = await _create(form)
     if created.status is OrganizationStatus.ACTIVE:
         return redirect_with_notice("organization-created", f"/app/organizations/{created.slug}")
     if signed_in().is_platform_owner:
@@ -80,7 +80,7 @@ async def create_organization() -> Response:
     return redirect_with_notice("organization-waits", "/app/account/organizations")
 
 
-async def _create(form: Mapping[str, str]) -> Organization:
+async def _create(form: Form) -> Organization:
     """Create the organization. Without a slug, it gets the first free one that resembles its name. Raises: what the use case raises."""
     suggested = Slug.suggest(form.get("name", ""), "organization")
     data = to_model(OrganizationRequest, form, {"slug": lambda text: text.strip() or next(suggested)})
@@ -93,7 +93,7 @@ async def _create(form: Mapping[str, str]) -> Organization:
     return await create_with_free_slug(chain([data.slug], suggested), create, SlugTaken)
 
 
-async def _values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _values(typed: Form | None = None) -> dict[str, Any]:
     caller = acting_member()
     organization = await organizations.get(ports(), caller)
     stored = {
@@ -119,21 +119,17 @@ async def show_settings(org_slug: str) -> Response:
 @routes.post(SETTINGS)
 @member_page(Capability.ORGANIZATION_MANAGE, outlives=False)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change_settings(org_slug: str) -> Response:
+@on_refusal("tenancy/settings.html", _values)
+async def change_settings(org_slug: str, form: Form) -> Response:
     """Change the settings of an organization."""
-    form = await read_console_form()
-    try:
-        data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number, "personal_tokens": is_checked})
-        await organizations.update(
-            ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
-        )
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **await _values(form)}
-        return await refused_console_page(refusal, "tenancy/settings.html", **values)
+    data = to_model(OrganizationUpdateRequest, form, {"device_trust_days": to_number, "personal_tokens": is_checked})
+    await organizations.update(
+        ports(), acting_member(), name=data.name, device_trust_days=data.device_trust_days, personal_tokens=data.personal_tokens
+    )
     return redirect_with_notice("organization-saved", organization_path("/settings"))
 
 
-async def _transfer_values(typed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+async def _transfer_values(typed: Form | None = None) -> dict[str, Any]:
     admins = await members.list_page(ports(), acting_member(), Role.ADMIN, Page(1, ADMINS_SHOWN))
     confirmed = [(str(each.user_id), each.email) for each in admins.members if each.membership.confirmed_at is not None]
     return {"admins": confirmed, **await _values(typed)}
@@ -150,18 +146,14 @@ async def show_transfer(org_slug: str) -> Response:
 @routes.post(f"{SETTINGS}/transfer")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/transfer-ownership")
-async def transfer(org_slug: str) -> Response:
+@on_refusal("tenancy/transfer.html", _transfer_values, TRANSFER_FIELDS)
+async def transfer(org_slug: str, form: Form) -> Response:
     """Transfer the ownership of an organization."""
-    form = await read_console_form()
-    try:
-        check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
-        data = to_model(OwnershipTransferRequest, form)
-        if data.reason is None:
-            raise FieldInvalid(REASONS["missing"], "reason")
-        await members.transfer_ownership(ports(), acting_member(), data.new_owner_user_id, data.reason)
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, TRANSFER_FIELDS), **await _transfer_values(form)}
-        return await refused_console_page(refusal, "tenancy/transfer.html", **values)
+    check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
+    data = to_model(OwnershipTransferRequest, form)
+    if data.reason is None:
+        raise FieldInvalid(REASONS["missing"], "reason")
+    await members.transfer_ownership(ports(), acting_member(), data.new_owner_user_id, data.reason)
     return redirect_with_notice("ownership-transferred", organization_path("/members"))
 
 
@@ -170,10 +162,11 @@ async def transfer(org_slug: str) -> Response:
 @shows(f"DELETE {API_OF_ONE}")
 async def show_deletion(org_slug: str) -> Response:
     """Show what the deletion of an organization means, and ask for its name."""
-    return await ask(_deletion(await organizations.get(ports(), acting_member())))
+    return await ask(await _deletion())
 
 
-def _deletion(organization: Organization) -> Question:
+async def _deletion() -> Question:
+    organization = await organizations.get(ports(), acting_member())
     size = count(organization.member_count, "member")
     return Question(
         verb="Delete",
@@ -193,12 +186,9 @@ def _deletion(organization: Organization) -> Question:
 @routes.post(f"{SETTINGS}/delete")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str) -> Response:
+@asks_again(_deletion)
+async def delete(org_slug: str, form: Form) -> Response:
     """Delete an organization permanently."""
-    form, question = await read_console_form(), _deletion(await organizations.get(ports(), acting_member()))
-    try:
-        check_typed_name(form, question.target)
-        await organizations.delete(ports(), acting_member())
-    except Refusal as refusal:
-        return await ask_again(refusal, question, form)
+    check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
+    await organizations.delete(ports(), acting_member())
     return redirect_with_notice("organization-deleted", "/app/account/organizations")

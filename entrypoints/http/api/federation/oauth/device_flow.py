@@ -9,7 +9,7 @@ from quart import Blueprint
 from core.federation.oauth import clients, device_flow
 from core.federation.oauth.model import device_flow as device_flow_model
 from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH
+from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceAuthorization
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
 from entrypoints.http.edge.access import anyone
@@ -66,23 +66,30 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
     codes expire.
     """
     body = await parameters(DeviceCodeRequest)
-    credentials = client_credentials(body)
-    client_id = credentials.client_id
-    if credentials.are_proof:  # not needed, but wrong ones are an error (RFC 6749 section 5.2)
-        client = await clients.identify_client(ports(), credentials, app_context().base_url)
-        client_id = None if client is None else str(client.client_id)
     request = AuthorizationRequest(
         org=body.org,
         service=body.service,
-        client_id=client_id,
+        client_id=await _client_id(body),
         scope=body.scope,
         resource=body.resource,
         code_challenge=body.code_challenge,
         code_challenge_method=body.code_challenge_method,
     )
-    codes = await device_flow.request_codes(ports(), caller(), request)
+    return _to_response(await device_flow.request_codes(ports(), caller(), request)), 200, {"Cache-Control": "no-store"}
+
+
+async def _client_id(body: DeviceCodeRequest) -> str | None:
+    """Return the client id. Credentials are not needed, but wrong ones are refused (RFC 6749 section 5.2)."""
+    credentials = client_credentials(body)
+    if not credentials.are_proof:
+        return credentials.client_id
+    client = await clients.identify_client(ports(), credentials, app_context().base_url)
+    return None if client is None else str(client.client_id)
+
+
+def _to_response(codes: DeviceAuthorization) -> DeviceCodeResponse:
     uri = codes.verification_uri or f"{app_context().base_url}{VERIFY_PATH}"
-    response = DeviceCodeResponse(
+    return DeviceCodeResponse(
         device_code=codes.device_code,
         user_code=codes.user_code,
         verification_uri=uri,
@@ -90,4 +97,3 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         expires_in=int(CODE_TTL.total_seconds()),
         interval=POLL_INTERVAL,
     )
-    return response, 200, {"Cache-Control": "no-store"}

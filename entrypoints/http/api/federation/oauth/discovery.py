@@ -11,7 +11,7 @@ from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
 from core.federation.oauth.model.pushed_requests import PAR_PATH
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
-from entrypoints.http.api.federation.oauth.token_endpoint import GRANT_TYPES, INTROSPECT, REVOKE, TOKEN
+from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import app_context
@@ -92,7 +92,7 @@ def _metadata() -> ProviderMetadataResponse:
         scopes_supported=[*Scope],
         response_types_supported=[RESPONSE_TYPE],
         response_modes_supported=[*ResponseMode],
-        grant_types_supported=list(GRANT_TYPES),
+        grant_types_supported=list(GRANTS),
         acr_values_supported=[*Acr],
         subject_types_supported=["public"],
         id_token_signing_alg_values_supported=["RS256"],

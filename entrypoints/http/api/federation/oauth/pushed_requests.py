@@ -83,12 +83,10 @@ async def push() -> tuple[PushedRequestResponse, int, dict[str, str]]:
     works until a code or an error goes to the application.
     """
     async with limited_if_refused():
-        body = await parameters(PushedAuthorizationRequest)
-        proof = await read_proof()
+        body, proof = await parameters(PushedAuthorizationRequest), await read_proof()
         client = await identify_client_or_program(body, app_context().limits.of_client)
         await dpop.use(ports(), proof)
     await count_request(client)
     sent = AuthorizationRequest.from_fields(body.model_dump())
-    request_uri = await pushed_requests.push(ports(), client, sent, proof, app_context().base_url)
-    response = PushedRequestResponse(request_uri=request_uri, expires_in=int(PRESENTED_WITHIN.total_seconds()))
-    return response, 201, {"Cache-Control": "no-store"}
+    uri = await pushed_requests.push(ports(), client, sent, proof, app_context().base_url)
+    return PushedRequestResponse(request_uri=uri, expires_in=int(PRESENTED_WITHIN.total_seconds())), 201, {"Cache-Control": "no-store"}

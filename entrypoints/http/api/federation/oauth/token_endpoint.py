@@ -3,6 +3,8 @@
 Sources: RFC 6749, RFC 7009 and RFC 7662; decision 93.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -17,6 +19,8 @@ from core.federation.oauth import client_credentials, device_flow, introspection
 from core.federation.oauth.model.authorization import RequestedAccess
 from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
+from core.kernel.rate_limits import Bucket
+from core.programs.model.credentials import ProgramClient
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
     count_request,
@@ -38,12 +42,7 @@ routes = Blueprint("oauth", __name__)
 TOKEN: Final = TOKEN_PATH
 REVOKE: Final = "/auth/revoke"
 INTROSPECT: Final = "/auth/introspect"
-DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4
-CLIENT_CREDENTIALS: Final = "client_credentials"
-# The field that each grant type exchanges.
-GRANTS: Final = {"authorization_code": "code", "refresh_token": "refresh_token", DEVICE_CODE: "device_code"}
-GRANT_TYPES: Final = (*GRANTS, CLIENT_CREDENTIALS)
-GRANT_NAMES: Final = {**GRANTS, "device_code": "device_code"}  # with a short name for DEVICE_CODE
+DEVICE_CODE: Final = "urn:ietf:params:oauth:grant-type:device_code"  # RFC 8628 section 3.4; `device_code` for short
 
 
 class GrantMissing(Invalid):
@@ -150,16 +149,10 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
         grant = _grant(body)
         # First, because a client that needs a nonce repeats its request, and an assertion works once.
         proof = await read_proof()
-        if grant == CLIENT_CREDENTIALS:
-            program = await identify_client_or_program(body, app_context().limits.of_client)
-        else:
-            client = await identify_client(body, () if grant == "device_code" else app_context().limits.of_client)
+        client = await grant.identify(body, () if grant.polls else app_context().limits.of_client)
         await dpop.use(ports(), proof)
-    if grant == CLIENT_CREDENTIALS:
-        await count_request(program)
-        return _to_response(await client_credentials.issue(ports(), program, body.scope, body.resource, proof))
-    await (take_poll_token() if grant == "device_code" else count_request(client))
-    return _to_response(await _exchange(grant, body, client, proof))
+    await (take_poll_token() if grant.polls else count_request(client))
+    return _to_response(await grant.issue(body, client, proof))
 
 
 def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, dict[str, str]]:
@@ -174,18 +167,45 @@ def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, 
     return response, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
-async def _exchange(grant: str, body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
-    requested = RequestedAccess(body.resource, None if body.scope is None else split_scope(body.scope))
-    match grant:
-        case "code":
-            client = client or refuse(ClientInvalid)
-            return await oauth.exchange_code(
-                ports(), caller(), client, body.code or "", body.redirect_uri, body.code_verifier, requested, proof
-            )
-        case "refresh_token":
-            return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", requested, proof)
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """How a grant type issues tokens to the client of a request, and identifies the client."""
+
+    field: str | None  # of the request, with the code or token that is exchanged
+    issue: Callable[[TokenRequest, Any, ProofUse | None], Awaitable[TokenPair | ProgramToken]]
+    identify: Callable[[ClientRequest, tuple[Bucket, ...]], Awaitable[OAuthClient | ProgramClient | None]] = identify_client
+    polls: bool = False  # polls have a limit of their own, and do not count for the client
+
+
+async def _exchange_code(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    client = client or refuse(ClientInvalid)
+    code, requested = body.code or "", _requested(body)
+    return await oauth.exchange_code(ports(), caller(), client, code, body.redirect_uri, body.code_verifier, requested, proof)
+
+
+async def _refresh(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
+    return await oauth.refresh_tokens(ports(), caller(), client, body.refresh_token or "", _requested(body), proof)
+
+
+async def _redeem(body: TokenRequest, client: OAuthClient | None, proof: ProofUse | None) -> TokenPair:
     client_id = None if client is None else client.client_id or refuse(GrantInvalid)
-    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, requested, proof)
+    return await device_flow.redeem(ports(), caller(), body.device_code or "", client_id, body.code_verifier, _requested(body), proof)
+
+
+async def _issue(body: TokenRequest, client: OAuthClient | ProgramClient | None, proof: ProofUse | None) -> ProgramToken:
+    return await client_credentials.issue(ports(), client, body.scope, body.resource, proof)
+
+
+def _requested(body: TokenRequest) -> RequestedAccess:
+    return RequestedAccess(body.resource, None if body.scope is None else split_scope(body.scope))
+
+
+GRANTS: Final[Mapping[str, Grant]] = {
+    "authorization_code": Grant("code", _exchange_code),
+    "refresh_token": Grant("refresh_token", _refresh),
+    DEVICE_CODE: Grant("device_code", _redeem, polls=True),
+    "client_credentials": Grant(None, _issue, identify_client_or_program),
+}
 
 
 @routes.post(REVOKE)
@@ -264,18 +284,16 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     return IntrospectionResponse(**answer), 200, {"Cache-Control": "no-store"}
 
 
-def _grant(body: TokenRequest) -> str:
-    """Return the name of the field to exchange, or CLIENT_CREDENTIALS.
+def _grant(body: TokenRequest) -> Grant:
+    """Return the grant of a request. Without `grant_type`, its code or token tells which.
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """
-    fields = [field for field in GRANTS.values() if getattr(body, field) is not None]
-    if body.grant_type not in (None, CLIENT_CREDENTIALS, *GRANT_NAMES):
-        raise GrantUnknown
-    if body.grant_type == CLIENT_CREDENTIALS:
-        return CLIENT_CREDENTIALS if not fields else refuse(GrantMismatch)
-    if len(fields) != 1:
+    sent = [grant for grant in GRANTS.values() if grant.field is not None and getattr(body, grant.field) is not None]
+    name = body.grant_type
+    named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)
+    if named is not None and named.field is None:
+        return named if not sent else refuse(GrantMismatch)
+    if len(sent) != 1:
         raise GrantMissing
-    if body.grant_type is not None and fields != [GRANT_NAMES[body.grant_type]]:
-        raise GrantMismatch
-    return fields[0]
+    return sent[0] if named in (None, sent[0]) else refuse(GrantMismatch)

@@ -11,6 +11,7 @@ from core.applications.model.users import NoAccessToService
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid
+from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
@@ -112,6 +113,10 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
         if not isinstance(user, Visitor) or not wants_page():
             raise
         return no_access_page(refusal, user, request.full_path)
+    return _to_response(result)
+
+
+def _to_response(result: SignOnResult) -> Response:
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return result_page(result)
     body = SamlLoginResponse(acs_url=result.acs_url, saml_response=result.saml_response, relay_state=result.relay_state)
