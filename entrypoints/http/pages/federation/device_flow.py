@@ -33,7 +33,7 @@ from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import page_response, ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
-from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
+from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
 from entrypoints.http.pages import render
 from entrypoints.http.pages.authentication.sign_in import no_access_page, redirect, refused_page, safe_next, with_next
 
@@ -76,6 +76,7 @@ async def verify_page() -> Response:
 @person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY)
 @refuses(400)
 @serves_both
+@describes({303: "The browser must sign in first, and is redirected to the sign-in page."})
 @takes(DeviceDecisionRequest)
 @document_response(DeviceDecisionResponse)
 async def verify() -> Response:

@@ -142,7 +142,12 @@ async def _respond(step: Redirect | LogoutFinished) -> Response:
 @anyone
 @refuses(403)
 @describes_page(
-    {200: "The page that says that the user is signed out.", 302: "Redirect to the next application or to the first one.", **REFUSALS},
+    {
+        200: "The page that says that the user is signed out.",
+        302: "Redirect to the next application or to the first one.",
+        303: "Redirect to the application that asked to sign the user out.",
+        **REFUSALS,
+    },
     optional={
         "SAMLRequest": "A LogoutRequest, deflated and in base64.",
         "SAMLResponse": "A LogoutResponse, deflated and in base64.",
