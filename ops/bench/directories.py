@@ -8,7 +8,7 @@ from typing import Final
 import psycopg
 
 from core.kernel.values import digest
-from core.provisioning.tokens_rules import new_token
+from core.provisioning.model.directories import new_token
 from ops.bench.filling import FREE_TIER, Report
 from ops.bench.service import Service, tidy
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import psycopg
 
 from adapters.postgres.authentication.logins import SHARDS
-from core.applications.api_keys_rules import generate_key
-from core.kernel.principals import Permission
+from core.applications.model.api_keys import generate_key
+from core.kernel.roles import Permission
 from core.kernel.values import digest
-from core.maintenance.housekeeping_rules import LOGIN_SHARDS_KEPT
+from core.maintenance.model.housekeeping import LOGIN_SHARDS_KEPT
 from ops.bench.filling import FREE_TIER, Report, copy, new_uuid, without_indexes
 from ops.bench.service import Service, add_accounts, tidy
 

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import psycopg
 
 from adapters.postgres.eventing.webhooks import secret_context
-from core.eventing.webhooks_rules import new_signing_secret
+from core.eventing.model.webhooks import new_signing_secret
 from core.kernel.values import rfc3339
 from entrypoints.settings import Settings
 from entrypoints.wiring import vault_of

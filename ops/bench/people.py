@@ -21,9 +21,9 @@ from jwt.algorithms import ECAlgorithm
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
-from core.authentication.tokens.signing_keys_rules import SigningKey
+from core.authentication.model.signing_keys import SigningKey
 from core.kernel import scannable_secrets
-from core.kernel.principals import PreAuthClaims
+from core.kernel.claims import PreAuthClaims
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import base64url, digest, new_secret
 from ops.bench.filling import FREE_TIER, copy, new_uuid

@@ -24,7 +24,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from entrypoints.http.app import Application, configure
 from ports import Ports
 from tests.support.builders import Answer, Api, make_edge
