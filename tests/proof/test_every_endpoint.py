@@ -236,8 +236,9 @@ async def test_endpoints_for_users_require_an_access_token(api: Api) -> None:
             for headers in ({}, {"Authorization": "Basic eDp5"}, {"X-Api-Key": "sk_x"}, {"Content-Type": "text/plain"}):
                 answer = await api.call(endpoint.method, path, raw=body, headers=headers)
                 findings += unexpected(f"{endpoint} {headers} {body!r}", answer, 401, "UNAUTHORIZED")
-                if not answer.headers.get("WWW-Authenticate", "").startswith("Bearer ") or "error=" in answer.headers["WWW-Authenticate"]:
-                    findings.append(f"{endpoint} {headers}: {answer.headers.get('WWW-Authenticate')}")
+                challenge = answer.headers.get("WWW-Authenticate", "")
+                if not challenge.startswith("Bearer ") or "error=" in challenge or "resource_metadata=" not in challenge:
+                    findings.append(f"{endpoint} {headers}: {challenge}")
         findings += unexpected(f"{endpoint} with a bad token", await api.call(endpoint.method, path, token="not.a.token"), 401, "JWT_ERROR")
     assert_none(findings)
 
