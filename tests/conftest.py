@@ -23,6 +23,7 @@ from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.support import database
 from tests.support.builders import FREE, PROFESSIONAL, Api, application, make_edge, make_ports
+from tests.support.openapi import undescribed
 
 if TYPE_CHECKING:
     from quart_trio.testing import TrioClient
@@ -188,9 +189,19 @@ def module_app(request: pytest.FixtureRequest, worker_app: Application) -> Appli
 
 
 @pytest.fixture
-def app(module_app: Application, ports: Ports, edge: Edge) -> QuartTrio:
-    configure(module_app, ports, edge, observe=lambda _: None, exposition=lambda: b"", exposition_type="text/plain")
-    return module_app
+def app(module_app: Application, ports: Ports, edge: Edge) -> Iterator[QuartTrio]:
+    """The application. Each of its answers must be one that the API description has."""
+    answers: set[tuple[str, str]] = set()
+    configure(
+        module_app,
+        ports,
+        edge,
+        observe=lambda record: answers.add((f"{record.method} {record.route}", str(record.status))),
+        exposition=lambda: b"",
+        exposition_type="text/plain",
+    )
+    yield module_app
+    assert undescribed(answers) == []
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Write the generated parts of docs/reference, or check them: `python -m ops.docs.reference [--check]`.
 
-A page has text written by hand and generated regions between two marker comments. Settings, errors,
-events, scopes, rate limits and commands are read from the code, so that the pages cannot become stale.
+A page has text written by hand and generated regions between two marker comments. Operations, settings,
+errors, events, scopes, rate limits and commands are read from the code, so that the pages cannot become stale.
 `entrypoints/settings.toml` has the meaning of each setting; a setting without a meaning, or a meaning
 without a setting, is an error.
 """
@@ -37,6 +37,7 @@ from entrypoints.http.pages.curl import operations_of
 from entrypoints.installation import read_meanings
 from entrypoints.settings import Settings
 from ops.docs.events import described_events, sentences
+from ops.docs.operations import model_rows, operation_rows, shown
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ROOT / "docs/reference"
@@ -242,32 +243,17 @@ def capabilities_by_name() -> str:
     return table(["capability", "allows"], [[f"`{capability}`", allows.rstrip(".")] for capability, allows in GRANTABLE.items()])
 
 
-def routes_with_scopes() -> str:
-    """Return the routes of organizations and of the platform, and those that personal access tokens can use, with what a token needs."""
-    rows = []
-    for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
-        method, path = operation.split()
-        access = access_of(view)
-        if not access.is_of_api or method in ("HEAD", "OPTIONS"):
-            continue
-        required = access.requirement(method)
-        if access.capability is None and required.scope is None:
-            continue
-        by_name = required.needs_person or required.outlives
-        rows.append(
-            [
-                f"`{method} {_shown(path)}`",
-                f"`{required.scope}`" if required.scope else "",
-                f"`{access.capability}`" if access.capability else "",
-                "no" if required.scope is None or not access.opens_to_service_accounts else "granted by name" if by_name else "yes",
-                "yes" if required.scope is not None and access.opens_to_personal_tokens else "no",
-            ]
-        )
-    return table(["operation", "scope", "capability of the role", "service accounts", "personal access tokens"], rows)
+# Operations
 
 
-def _shown(path: str) -> str:
-    return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", path)
+def operations() -> str:
+    """Return the table of operations."""
+    return table(("operation", "id", "caller", "scope", "request", "responses"), list(operation_rows()))
+
+
+def models() -> str:
+    """Return the table of the models of requests and responses."""
+    return table(("model", "fields"), list(model_rows()))
 
 
 # Rate limits
@@ -279,7 +265,7 @@ def rate_limits() -> str:
     for operation, view in sorted(operations_of(build_routes()), key=lambda each: each[0].split()[::-1]):
         access = access_of(view)
         for bucket in access.limits if not operation.startswith(("HEAD", "OPTIONS")) else ():
-            of_bucket[bucket].append(f"`{_shown(operation)}`")
+            of_bucket[bucket].append(f"`{shown(operation)}`")
     rows = [[", ".join(routes), _rate(bucket), str(bucket.burst)] for bucket, routes in of_bucket.items()]
     shared = ["all routes below `/auth/` and `/api/auth/` together, except those of the next table", _rate(AUTH), str(AUTH.burst)]
     return table(["routes", "rate", "burst"], [shared, *sorted(rows)])
@@ -299,7 +285,8 @@ REGIONS: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "events.md": {"events": events},
     "command-line.md": {"commands": commands},
     "limits.md": {"rate limits": rate_limits},
-    "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name, "routes": routes_with_scopes},
+    "scopes.md": {"scopes": scopes, "capabilities": capabilities_by_name},
+    "operations.md": {"operations": operations, "models": models},
 }
 
 

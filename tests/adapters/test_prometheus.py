@@ -1,6 +1,7 @@
 """Prometheus metrics: names, labels, and the same figures from every process of a service."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,30 +20,8 @@ if TYPE_CHECKING:
     from ports.observe import Metrics
 
 
-# docs/reference/metrics.md
-DOCUMENTED = {
-    "sso_http_request_duration_seconds": "histogram",
-    "sso_db_pool_connections_total": "gauge",
-    "sso_db_pool_connections_idle": "gauge",
-    "sso_db_pool_connections_max": "gauge",
-    "sso_job_queue_depth": "gauge",
-    "sso_job_processing_duration_seconds": "histogram",
-    "sso_webhook_delivery_latency_seconds": "histogram",
-    "sso_logout_notice_latency_seconds": "histogram",
-    "sso_active_users_total": "gauge",
-    "sso_total_organizations": "gauge",
-    "sso_mfa_enabled_users_total": "gauge",
-    "sso_mfa_adoption_percentage": "gauge",
-    "sso_mails_total": "counter",
-    "sso_mail_attempt_failures_total": "counter",
-    "sso_mail_queue_depth": "gauge",
-    "sso_mail_queue_age_seconds": "gauge",
-    "sso_actor_restarts_total": "counter",
-    "sso_login_failures_total": "counter",
-    "sso_auth_tokens_issued_total": "counter",
-    "sso_siem_failures_total": "counter",
-    "sso_siem_dropped_entries_total": "counter",
-}
+PAGE = (ROOT / "docs/reference/metrics.md").read_text("utf-8")
+DOCUMENTED = dict(re.findall(r"^\| `(sso_\w+)` \| (\w+)", PAGE, re.MULTILINE))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ from entrypoints.http.app import Edge
 from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, make_edge, run_concurrently, run_sql
+from tests.proof.access.calls import routes
+from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, application, make_edge, run_concurrently, run_sql
 from tests.support.direct import PEER, ask, change_ports
 from tests.support.scim import ERROR_URN, Directory, directory_of
 from tests.support.tenants import Tenant
@@ -30,69 +31,13 @@ OWN = {
     ("POST", "/api/auth/resend-verification"): (3, 20),
     ("POST", "/api/platform/impersonate/<user_id>"): (10, 6),
 }
-# Buckets that several endpoints share, and endpoints with several buckets.
-# test_mfa_limits.py has those of the second factor. The form of a page has the limits of its
-# endpoint.
-GROUPED = {
-    ("POST", "/api/user/mfa/setup"): ["mfa-setup"],
-    ("DELETE", "/api/user/mfa"): ["mfa-setup"],
-    ("POST", "/api/user/mfa/backup-codes/regenerate"): ["mfa-setup"],
-    ("POST", "/api/user/mfa/verify"): ["mfa-confirmation", "mfa-verification"],
-    ("POST", "/api/auth/mfa/verify"): ["mfa-verification"],
-    ("POST", "/auth/device/code"): ["device"],  # as many as polls send (device_flow/test_polls.py)
-    ("GET", "/auth/device/verify"): ["device"],
-    ("POST", "/auth/device/verify"): ["device"],
-    ("POST", "/app/sign-in"): ["login"],
-    ("POST", "/api/auth/reauthenticate"): ["login", "mfa-verification"],
-    ("POST", "/api/auth/reauthenticate/email"): ["email-sign-in"],
-    ("POST", "/app/reauthenticate"): ["login", "mfa-verification"],
-    ("POST", "/app/reauthenticate/email"): ["email-sign-in"],
-    ("POST", "/app/sign-in/code"): ["mfa-verification"],
-    ("POST", "/api/auth/email-sign-in"): ["email-sign-in"],
-    ("POST", "/api/auth/email-sign-in/verify"): ["email-sign-in-verification"],
-    ("POST", "/auth/email-sign-in"): ["email-sign-in-verification"],
-    ("POST", "/app/sign-in/email"): ["email-sign-in"],
-    ("POST", "/app/sign-in/email/code"): ["email-sign-in-verification"],
-    ("POST", "/app/forgot-password"): ["forgot-password"],
-    ("POST", "/app/sign-up"): ["register"],
-    ("POST", "/app/resend-verification"): ["resend-verification"],
-    ("POST", "/app/account/email/verification"): ["resend-verification"],
-    ("POST", "/app/platform/people/<user_id>/impersonate"): ["impersonate"],
-    ("POST", "/app/account/two-factor/setup"): ["mfa-setup"],
-    ("POST", "/app/account/two-factor/confirm"): ["mfa-confirmation", "mfa-verification"],
-    ("POST", "/app/account/two-factor/backup-codes"): ["mfa-setup"],
-    ("POST", "/app/account/two-factor/disable"): ["mfa-setup"],
-    ("POST", "/webhooks/billing"): ["billing"],  # sixteen a second (test_billing.py)
-}
-# /auth/* and /api/auth/*: one per second, with a burst of twenty.
+# Routes of /auth/* and /api/auth/* without a limit of their own: one per second, with a burst of twenty. docs/reference/limits.md has the
+# routes of each limit.
 SHARED = [
-    ("GET", "/auth/verify-email"),
-    ("GET", "/auth/reset-password"),
-    ("POST", "/auth/reset-password"),
-    ("GET", "/auth/email-sign-in"),
-    ("GET", "/auth/undo-email-change"),
-    ("GET", "/auth/undo"),
-    ("POST", "/auth/undo"),
-    ("POST", "/api/auth/reset-password"),
-    ("GET", "/auth/recover-owner"),
-    ("POST", "/auth/recover-owner"),
-    ("POST", "/api/auth/refresh"),
-    ("POST", "/api/auth/logout"),
-    ("POST", "/api/auth/lookup-email"),
-    ("GET", "/api/auth/reauthenticate"),
-    ("POST", "/api/auth/reauthenticate/<provider>"),
-    ("GET", "/auth/codehost"),
-    ("GET", "/auth/codehost/callback"),
-    ("GET", "/auth/authorize"),
-    ("POST", "/auth/authorize"),
-    ("GET", "/auth/end-session"),
-    ("POST", "/auth/end-session"),
-    ("POST", "/auth/token"),  # without a client secret, which is not sent here (test_oauth_tokens.py)
-    ("POST", "/auth/revoke"),
-    ("POST", "/auth/introspect"),
-    ("POST", "/auth/par"),
-    ("GET", "/auth/userinfo"),
-    ("POST", "/auth/userinfo"),
+    tuple(route.replace("<provider:provider>", "codehost").split())
+    for route, view in routes(application())
+    if " /auth/" in route or " /api/auth/" in route
+    if not access_of(view).limits
 ]
 UNLIMITED = ["/health", "/health/live", "/health/ready", "/metrics", "/.well-known/jwks.json", "/openapi.json", "/docs", "/assets/x", "/"]
 
@@ -158,20 +103,6 @@ async def test_all_endpoints_of_a_scope_share_one_bucket(app: QuartTrio) -> None
         assert (await knock(app, method, path)).status != 429
     for method, path in [*SHARED, *OWN]:
         assert ((await knock(app, method, path)).status == 429) == ("/auth/" in path), path
-
-
-async def test_every_limited_route_is_in_this_file(app: QuartTrio) -> None:
-    limited: dict[tuple[str, str], list[str]] = {}
-    for rule in app.url_map.iter_rules():
-        own = access_of(app.view_functions[rule.endpoint]).limits
-        if own or rule.rule.startswith(("/auth/", "/api/auth/")):
-            for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
-                limited[method, rule.rule.replace("<provider:provider>", "codehost")] = [bucket.name for bucket in own]
-    assert limited.keys() == {*SHARED, *OWN, *GROUPED}
-    assert {route: limited[route] for route in GROUPED} == GROUPED
-    assert {tuple(limited[route]) for route in SHARED} == {()}
-    buckets = [name for route in OWN for name in limited[route]]
-    assert len({*buckets}) == len(buckets) == len(OWN), "each has a bucket of its own"
 
 
 async def test_a_request_refused_by_its_endpoint_costs_nothing_in_the_scope(app: QuartTrio) -> None:

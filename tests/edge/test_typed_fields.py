@@ -2,26 +2,14 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable
 from typing import Final
 
 import pytest
 
-from entrypoints.http.edge import typed_fields
 from entrypoints.http.edge.typed_fields import READERS
 from entrypoints.http.pages.applications.client_settings import ON_PAGE, SWITCHES
 from tests.edge.test_pages import TEMPLATES
 
-# The text fields of the forms of all pages, by kind. A name has one kind on all pages.
-READ: Final = {
-    typed_fields.to_code: {"code", "email_code"},
-    typed_fields.trim: {"email", "from_email"},
-    typed_fields.to_slug: {"slug"},
-    typed_fields.to_domain: {"domain"},
-    typed_fields.to_routes: {"domains"},
-    typed_fields.to_host: {"host"},
-    typed_fields.to_certificate: {"slo_certificate"},
-}
 # The pages and the models of the API take these as they are, or without the spaces around them.
 AS_TYPED: Final = {
     "user codes, in any case and with any punctuation": {"user_code"},
@@ -52,9 +40,7 @@ def test_every_text_field_of_a_page_has_a_kind() -> None:
     names = {name for text in texts for found in _MACROS.findall(text) for name in found if name} | {"new_password"}
     names |= {name for text in texts for name in _INPUTS.findall(text)} - {"scope"}  # of a form with GET
     names |= {name for name, field in ON_PAGE.items() if field.group != "scopes"} - SWITCHES - {"service_type", "email_sign_in"}
-    kinds = [*READ.values(), *AS_TYPED.values()]
-    assert sorted(name for kind in kinds for name in kind) == sorted(names)
-    assert {name: reader for reader, fields in READ.items() for name in fields} == READERS
+    assert sorted(name for kind in (READERS, *AS_TYPED.values()) for name in kind) == sorted(names)
 
 
 CONTENT: Final = b64encode(bytes(range(256))).decode()
@@ -68,30 +54,35 @@ CERTIFICATES: Final = [
 ]
 ADDRESS, DOMAIN = "ada@example.com", "example.com"
 DOMAINS: Final = [DOMAIN, "example.com.", " https://example.com/sign-in?a#b ", f"http://{ADDRESS}.:8080", f"@{DOMAIN}", ADDRESS]
-CASES: Final[list[tuple[Callable[[str], str], str, list[str]]]] = [
-    (typed_fields.to_code, "123456", ["123456", "123 456", " 123456 ", "12\t34\r\n56", "1 2 3 4 5 6"]),
-    (typed_fields.to_code, "ABCD-2345", ["ABCD-2345", "abcd-2345", "abcd2345", " ABCD - 2345\n", "AbCd 2345"]),
-    (typed_fields.trim, ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
-    (typed_fields.to_slug, "acme", ["acme", " Acme ", "ACME\n"]),
-    (typed_fields.to_domain, DOMAIN, DOMAINS),
-    (typed_fields.to_routes, "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
-    (typed_fields.to_host, "mail.example.com", ["mail.example.com", " mail.example.com. "]),
-    (typed_fields.to_certificate, PEM, CERTIFICATES),
+CASES: Final[list[tuple[str, str, list[str]]]] = [
+    ("code email_code", "123456", ["123456", "123 456", " 123456 ", "12\t34\r\n56", "1 2 3 4 5 6"]),
+    ("code email_code", "ABCD-2345", ["ABCD-2345", "abcd-2345", "abcd2345", " ABCD - 2345\n", "AbCd 2345"]),
+    ("email from_email", ADDRESS, [ADDRESS, f" {ADDRESS}\n", f"\u00a0{ADDRESS}\u200b", f"\t{ADDRESS}"]),
+    ("slug", "acme", ["acme", " Acme ", "ACME\n"]),
+    ("domain", DOMAIN, DOMAINS),
+    ("domains", "a.example codehost\nb.example websuite", ["https://a.example./ codehost\r\r\n @b.example  websuite\n\n"]),
+    ("host", "mail.example.com", ["mail.example.com", " mail.example.com. "]),
+    ("slo_certificate", PEM, CERTIFICATES),
 ]
 # Other texts stay as they are, so that the API refuses them.
-OTHER: Final[dict[Callable[[str], str], list[str]]] = {
-    typed_fields.to_code: ["\uff11\uff12\uff13\uff14\uff15\uff16", "\u00a0123456", "abcde", "abcd_2345", "ab-cd2345", "\u017fbcd2345", ""],
-    typed_fields.to_domain: ["example.com another.example", "https://", "", "[::1]"],
-    typed_fields.to_host: ["mail.example.com:587", "::1", ""],
-    typed_fields.to_certificate: ["", PEM + PEM, PEM + KEY, KEY, "not a certificate!"],
+OTHER: Final[dict[str, list[str]]] = {
+    "code": ["\uff11\uff12\uff13\uff14\uff15\uff16", "\u00a0123456", "abcde", "abcd_2345", "ab-cd2345", "\u017fbcd2345", ""],
+    "domain": ["example.com another.example", "https://", "", "[::1]"],
+    "host": ["mail.example.com:587", "::1", ""],
+    "slo_certificate": ["", PEM + PEM, PEM + KEY, KEY, "not a certificate!"],
 }
 
 
-@pytest.mark.parametrize(("reader", "expected", "spellings"), CASES)
-def test_every_spelling_of_a_value_is_read(reader: Callable[[str], str], expected: str, spellings: list[str]) -> None:
-    assert {spelling: reader(spelling) for spelling in spellings} == dict.fromkeys(spellings, expected)
+@pytest.mark.parametrize(("names", "expected", "spellings"), CASES)
+def test_every_spelling_of_a_value_is_read(names: str, expected: str, spellings: list[str]) -> None:
+    for name in names.split():
+        assert {spelling: READERS[name](spelling) for spelling in spellings} == dict.fromkeys(spellings, expected)
 
 
-@pytest.mark.parametrize("reader", OTHER)
-def test_a_text_of_another_form_stays_as_it_is(reader: Callable[[str], str]) -> None:
-    assert [reader(text) for text in OTHER[reader]] == OTHER[reader]
+def test_every_reader_has_a_case() -> None:
+    assert {name for names, _, _ in CASES for name in names.split()} == READERS.keys()
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_text_of_another_form_stays_as_it_is(name: str) -> None:
+    assert [READERS[name](text) for text in OTHER[name]] == OTHER[name]

@@ -1,7 +1,8 @@
 """The API description, for tests that read it."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -48,3 +49,15 @@ def operations(paths: dict[str, Any] | None = None) -> Iterator[tuple[str, str, 
     for path, methods in (_inlined_description() if paths is None else paths).items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
+
+
+@cache
+def _statuses() -> dict[str, set[str]]:
+    return {f"{method} {path}": set(operation["responses"]) for method, path, operation in operations(description()["paths"])}
+
+
+def undescribed(answers: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the answers, as route and status, that the API description lacks. 499: the client left. 503: the service stops."""
+    described = _statuses()
+    rows = ((re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route), status) for route, status in answers)
+    return sorted(f"{route}: {status}" for route, status in rows if status not in {"499", "503", *described.get(route, {status})})

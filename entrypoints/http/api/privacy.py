@@ -341,7 +341,7 @@ class AnonymizationResponse(ResponseModel):
 
 @routes.delete("/api/privacy/forget/<user_id>")
 @person_anywhere(outlives=True, sign_in=SignInAge.FRESH)
-@refuses(403, 404)
+@refuses(403, 404, 429)
 @returns(AnonymizationResponse)
 async def anonymize(user_id: str) -> AnonymizationResponse:
     """Anonymize a user permanently.

@@ -164,16 +164,6 @@ async def test_an_obvious_password_is_refused_wherever_one_is_set(
     assert (await api.post("/api/user/set-password", {"new_password": password}, token=token)).json["error"] == message
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [("/api/user/set-password", {"new_password": NEW_PASSWORD}), ("/api/user/change-password", {})],
-)
-async def test_password_endpoints_require_a_token(api: Api, path: str, body: dict[str, str]) -> None:
-    answer = await api.post(path, body)
-    assert (answer.status, answer.code) == (401, "UNAUTHORIZED")
-    assert answer.headers["WWW-Authenticate"].startswith("Bearer resource_metadata=")
-
-
 async def test_every_password_change_is_logged_with_its_method(api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     account = await add_account(ports)
     org = await add_organization(pool, "acme")

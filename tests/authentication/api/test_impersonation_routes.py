@@ -1,4 +1,4 @@
-"""The routes that are allowed or forbidden during an impersonation (security I-3, I-4, J-9)."""
+"""Requests during an impersonation (security I-3, I-4, J-9). tests/proof/access/table.py has the allowed routes."""
 
 from uuid import uuid4
 
@@ -8,6 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from entrypoints.http.edge.access.declaration import access_of
 from ports import Ports
+from tests.proof.access.calls import routes
 from tests.support.builders import (
     PASSWORD,
     Answer,
@@ -26,237 +27,22 @@ from tests.support.refusals import FORBIDDEN, refused
 from tests.support.services import add_service
 from tests.support.tenants import Tenant, Tenants
 
-# All routes that need a user's token are in one of two sets: forbidden to impersonators ...
-REFUSED = {
-    # password, email address
-    ("PATCH", "/api/user"),
-    ("POST", "/api/user/set-password"),
-    # a new sign-in of the user
-    ("GET", "/api/auth/reauthenticate"),
-    ("POST", "/api/auth/reauthenticate"),
-    ("POST", "/api/auth/reauthenticate/email"),
-    ("POST", "/api/auth/reauthenticate/<provider>"),
-    ("POST", "/api/user/change-password"),
-    # the second factor
-    ("POST", "/api/user/mfa/setup"),
-    ("POST", "/api/user/mfa/verify"),
-    ("DELETE", "/api/user/mfa"),
-    ("POST", "/api/user/mfa/backup-codes/regenerate"),
-    # devices
-    ("PATCH", "/api/user/devices/<device_id>"),
-    ("DELETE", "/api/user/devices/<device_id>"),
-    # personal access tokens
-    ("POST", "/api/user/personal-tokens"),
-    ("DELETE", "/api/user/personal-tokens/<personal_token_id>"),
-    ("DELETE", "/api/organizations/<org_slug>/personal-tokens/<personal_token_id>"),
-    # identities and provider tokens
-    ("POST", "/api/user/identities/<provider>/link"),
-    ("DELETE", "/api/user/identities/<provider>"),
-    ("GET", "/api/provider-token/<provider>"),
-    # consents
-    ("DELETE", "/api/user/consents/<service_id>"),
-    # privacy
-    ("GET", "/api/privacy/export/<user_id>"),
-    ("DELETE", "/api/privacy/forget/<user_id>"),
-    ("DELETE", "/api/user"),
-    # invitations
-    ("POST", "/api/invitations/accept"),
-    ("POST", "/api/invitations/decline"),
-    ("POST", "/api/organizations/<org_slug>/invitations/<invitation_id>/accept"),
-    # secrets of applications
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/api-keys"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/rotate-secret"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate/next"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate/next"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate/activate"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml/certificate/undo"),
-    ("POST", "/api/organizations/<org_slug>/scim-tokens"),
-    ("POST", "/api/organizations/<org_slug>/webhooks"),
-    ("POST", "/api/organizations/<org_slug>/webhooks/<webhook_id>/rotate-secret"),
-    # the organization itself
-    ("POST", "/api/organizations/<org_slug>/transfer-ownership"),
-    ("DELETE", "/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets"),
-    ("DELETE", "/api/organizations/<org_slug>"),
-    # organizations, applications, roles, and connections to other systems
-    ("POST", "/api/organizations"),
-    ("DELETE", "/api/organizations/<org_slug>/domain"),
-    ("POST", "/api/organizations/<org_slug>/domain"),
-    ("POST", "/api/organizations/<org_slug>/domain/verify"),
-    ("DELETE", "/api/organizations/<org_slug>/directory-blocks/<user_id>"),
-    ("PUT", "/api/organizations/<org_slug>/hrd"),
-    ("PATCH", "/api/organizations/<org_slug>/members/<user_id>"),
-    ("POST", "/api/organizations/<org_slug>/members/<user_id>"),
-    ("POST", "/api/organizations/<org_slug>/members/<user_id>/password-reset"),
-    ("DELETE", "/api/organizations/<org_slug>/scim-tokens/<token_id>"),
-    ("POST", "/api/organizations/<org_slug>/services"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>"),
-    ("PATCH", "/api/organizations/<org_slug>/services/<service_slug>"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>"),
-    ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/oauth-credentials/<provider>"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/saml"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/saml"),
-    ("DELETE", "/api/organizations/<org_slug>/siem"),
-    ("POST", "/api/organizations/<org_slug>/siem"),
-    ("DELETE", "/api/organizations/<org_slug>/smtp"),
-    ("POST", "/api/organizations/<org_slug>/smtp"),
-    ("DELETE", "/api/organizations/<org_slug>/webhooks/<webhook_id>"),
-    ("PATCH", "/api/organizations/<org_slug>/webhooks/<webhook_id>"),
-    ("POST", "/api/organizations/<org_slug>/leave"),
-    ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/access"),
-    ("DELETE", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
-    ("PUT", "/api/organizations/<org_slug>/services/<service_slug>/assignments/<user_id>"),
-    ("POST", "/api/organizations/<org_slug>/services/<service_slug>/assignments"),
-    *(
-        (method, f"/api/organizations/<org_slug>/service-accounts{path}")
-        for methods, path in [
-            ("POST", ""),
-            ("PATCH DELETE", "/<account_id>"),
-            ("PUT DELETE", "/<account_id>/api-resources/<resource_id>"),
-            ("POST", "/<account_id>/credentials"),
-            ("DELETE", "/<account_id>/credentials/<credential_id>"),
-        ]
-        for method in methods.split()
-    ),
-    ("POST", "/api/organizations/<org_slug>/api-resources"),
-    *(
-        (method, f"/api/organizations/<org_slug>/api-resources/<resource_id>{path}")
-        for methods, path in [
-            ("PATCH DELETE", ""),
-            ("POST", "/credentials"),
-            ("DELETE", "/credentials/<credential_id>"),
-            ("PUT", "/access"),
-            ("POST", "/assignments"),
-            ("PUT DELETE", "/assignments/<user_id>"),
-            ("PUT DELETE", "/clients/<client_id>"),
-        ]
-        for method in methods.split()
-    ),
-    # sign-ins elsewhere
-    ("GET", "/api/organizations/<org_slug>/services/<service_slug>/saml/login"),
-    ("POST", "/auth/device/verify"),
-}
-# ... or allowed. A new route must be added to one of them.
-ALLOWED = {
-    ("GET", "/api/user"),
-    ("GET", "/api/user/mfa/status"),
-    ("GET", "/api/user/mfa/events"),
-    ("GET", "/api/user/privacy-log"),
-    ("GET", "/api/user/devices"),
-    ("GET", "/api/user/devices/<device_id>"),
-    ("GET", "/api/user/applications"),
-    ("GET", "/api/user/consents"),
-    ("GET", "/api/user/identities"),
-    ("GET", "/api/user/personal-tokens"),
-    ("GET", "/api/organizations/<org_slug>/personal-tokens"),
-    ("GET", "/api/subscription"),
-    ("POST", "/api/auth/logout"),
-    ("GET", "/api/invitations"),
-    ("GET", "/api/organizations"),
-    *((method, "/api/organizations/<org_slug>") for method in ("GET", "PATCH")),
-    *(
-        (method, f"/api/organizations/<org_slug>/{path}")
-        for methods, path in [
-            ("POST", "select"),
-            ("GET", "members"),
-            ("GET", "members/<user_id>"),
-            ("DELETE", "members/<user_id>/sessions"),
-            ("GET POST", "invitations"),
-            ("POST", "invitations/bulk"),
-            ("POST", "invitations/<invitation_id>"),
-            ("POST", "invitations/<invitation_id>/resend"),
-            ("GET", "services"),
-            ("GET", "services/<service_slug>"),
-            ("GET", "services/<service_slug>/access"),
-            ("GET", "services/<service_slug>/sign-in-preview"),
-            ("GET", "services/<service_slug>/assignments"),
-            ("GET", "service-accounts"),
-            ("GET", "service-accounts/<account_id>"),
-            ("GET", "service-accounts/<account_id>/api-resources"),
-            ("GET", "service-accounts/<account_id>/created-secrets"),
-            ("GET", "service-accounts/<account_id>/credentials"),
-            ("GET", "api-resources"),
-            ("GET", "api-resources/<resource_id>"),
-            ("GET", "api-resources/<resource_id>/credentials"),
-            ("GET", "api-resources/<resource_id>/access"),
-            ("GET", "api-resources/<resource_id>/assignments"),
-            ("GET", "api-resources/<resource_id>/clients"),
-            ("GET POST", "services/<service_slug>/plans"),
-            ("PATCH DELETE", "services/<service_slug>/plans/<plan_id>"),
-            ("GET", "services/<service_slug>/subscriptions"),
-            ("GET", "services/<service_slug>/api-keys"),
-            ("GET", "services/<service_slug>/api-keys/<api_key_id>"),
-            ("GET", "services/<service_slug>/oauth-credentials/<provider>"),
-            ("GET", "services/<service_slug>/saml"),
-            ("GET", "services/<service_slug>/saml/certificate"),
-            ("GET", "services/<service_slug>/saml/certificate/next"),
-            ("POST", "services/<service_slug>/saml/metadata"),
-            ("GET", "services/<service_slug>/saml/check"),
-            ("POST", "services/<service_slug>/checkout"),
-            ("GET", "users"),
-            ("GET", "users/<user_id>"),
-            ("DELETE", "users/<user_id>/sessions"),
-            ("GET", "overview"),
-            ("GET", "analytics/login-trends"),
-            ("GET", "analytics/logins-by-service"),
-            ("GET", "analytics/logins-by-provider"),
-            ("GET", "analytics/recent-logins"),
-            ("GET", "audit-log"),
-            ("GET", "audit-log/event-types"),
-            ("GET", "audit-log/export"),
-            ("GET", "audit-log/<entry_id>"),
-            ("GET", "smtp"),
-            ("POST", "smtp/test"),
-            ("GET", "directory-blocks"),
-            ("GET", "scim-tokens"),
-            ("GET", "scim-requests"),
-            ("GET", "siem"),
-            ("POST", "siem/test"),
-            ("GET", "webhooks"),
-            ("GET", "webhooks/event-types"),
-            ("GET", "webhooks/<webhook_id>"),
-            ("GET", "webhooks/<webhook_id>/deliveries"),
-            ("GET", "webhooks/<webhook_id>/deliveries/<delivery_id>"),
-            ("POST", "webhooks/<webhook_id>/test"),
-            ("POST", "webhooks/<webhook_id>/deliveries/<delivery_id>/replay"),
-            ("GET PATCH", "branding"),
-            ("GET", "domain"),
-            ("GET", "domain/accounts"),
-            ("GET", "domain/invitations"),
-            ("GET", "hrd"),
-        ]
-        for method in methods.split()
-    ),
-}
-
-
-async def test_every_route_is_listed_as_allowed_or_forbidden(app: QuartTrio) -> None:
-    routes: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
-    for rule in app.url_map.iter_rules():
-        access = access_of(app.view_functions[rule.endpoint])
-        if access.credentials.scheme == "bearer" and access.name != "pre_auth":
-            routes[access.outlives is not True and access.name != "platform_owner"] |= {
-                (method, rule.rule) for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
-            }
-    of_the_platform = {(method, rule) for method, rule in routes[False] if rule.startswith("/api/platform/")}
-    assert routes[False] == REFUSED | of_the_platform
-    assert len(of_the_platform) >= 16
-    assert routes[True] == ALLOWED
-
 
 @pytest.mark.slow
-async def test_forbidden_requests_are_refused_before_validation(support: Support, acme: Tenant, pool: Pool) -> None:
+async def test_forbidden_requests_are_refused_before_validation(app: QuartTrio, support: Support, acme: Tenant, pool: Pool) -> None:
     await add_service(acme.pool, acme.org)
     token = await impersonate(support.ports, support.account, acme.people["owner"], acme.org)
     examples = {"org_slug": "acme", "service_slug": "shop", "provider": "codehost", "user_id": acme.id("owner")}
     tables = ("users", "memberships", "organizations", "services", "api_keys", "mfa", "devices", "identities", "mails")
     before = [await run_sql(pool, f"select * from {table} order by 1") for table in tables]  # noqa: S608
-    for method, rule in sorted(REFUSED | {("GET", "/api/platform/tiers"), ("POST", "/api/platform/impersonate/<user_id>")}):
+    forbidden = [route for route, view in routes(app) if access_of(view).is_of_api and access_of(view).outlives]
+    assert len(forbidden) > 80
+    for route in forbidden:
+        method, rule = route.split()
         path = "/".join(examples.get(part[1:-1], str(uuid4())) if part.startswith("<") else part for part in rule.split("/"))
         for body in (None if method == "GET" else {}, None if method == "GET" else {"reason": 5, "token": 5}):
             answer = await support.api.call(method, path, body, token=token)
-            assert refused(answer) == FORBIDDEN, (method, rule, answer.text)
+            assert refused(answer) == FORBIDDEN, (route, answer.text)
             assert "impersonating" in answer.json["error"]
     assert [await run_sql(pool, f"select * from {table} order by 1") for table in tables] == before  # noqa: S608
 

@@ -81,7 +81,7 @@ class InvitationRequest(RequestModel):
 
 @routes.post("/api/organizations/<org_slug>/invitations")
 @member(Capability.MEMBERS_MANAGE, outlives=False)
-@refuses(429)
+@refuses(409, 429)
 @validate_request(InvitationRequest)
 @returns(CreatedInvitationResponse)
 async def invite(org_slug: str, data: InvitationRequest) -> CreatedInvitationResponse:

@@ -113,7 +113,7 @@ class Access:
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
 
-        Its scope is that of the challenge, of the API description and of docs/reference/scopes.md.
+        Its scope is that of the challenge, of the API description and of docs/reference/operations.md.
         """
         return _requirement(self, method not in SAFE_METHODS)
 

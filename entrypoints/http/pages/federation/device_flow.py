@@ -32,7 +32,7 @@ from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
 from entrypoints.http.edge.context import ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
-from entrypoints.http.edge.openapi import describes_page, refuses, serves_both, takes
+from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
 from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in, with_next
 from entrypoints.http.edge.rendering.forms import check_session_form, no_access_page, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
@@ -77,6 +77,7 @@ async def verify_page() -> Response:
 @person_or_browser(limit=DEVICE, outlives=True, sign_in=SignInAge.ANY)
 @refuses(400)
 @serves_both
+@describes({303: "The browser must sign in first, and is redirected to the sign-in page."})
 @takes(DeviceDecisionRequest)
 @document_response(DeviceDecisionResponse)
 async def verify() -> Response:

@@ -85,7 +85,7 @@ PARAMETERS: Final = {
 
 @routes.get(AUTHORIZE_PATH)
 @anyone(limit=None)
-@refuses(400, 404, 429)
+@refuses(400, 403, 404, 429)
 @describes_page(
     {
         200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",

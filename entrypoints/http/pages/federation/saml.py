@@ -25,7 +25,7 @@ routes = Blueprint("saml_pages", __name__)
 
 @routes.get(f"{PROVIDER}/authenticate")
 @anyone
-@refuses(403)
+@refuses(401, 403, 429)
 @describes_page(
     {200: "The form that posts the response to the application, or the sign-in form.", **REFUSALS},
     query={"saml_state": "The state of the sign-on."},

@@ -1,7 +1,6 @@
-"""Attempt limits of the second factor, and the callers of its endpoints (security M-2)."""
+"""Attempt limits of the second factor, and other accounts (security M-2)."""
 
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 
@@ -10,12 +9,11 @@ from core.accounts import mfa
 from core.accounts.model import mfa as mfa_model
 from core.accounts.model.attempt_limits import TooManyAttempts
 from core.kernel.access import AccountGone
-from tests.accounts.api.mfa.mfa_user import PATH, MfaUser, logged_events
+from tests.accounts.api.mfa.mfa_user import MfaUser, logged_events
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Api, add_account, impersonate, run_sql, sign_in
+from tests.support.builders import add_account, run_sql, sign_in
 from tests.support.mfa import STEP, add_mfa, show
-from tests.support.refusals import BAD, FORBIDDEN, UNAUTHORIZED, refused
-from tests.support.services import add_service, sign_in_to
+from tests.support.refusals import BAD, refused
 
 LIMITED = (429, "RATE_LIMIT_EXCEEDED")
 
@@ -63,33 +61,6 @@ async def test_failed_attempts_of_all_sessions_are_counted_together(user: MfaUse
         user.token = (await sign_in(user.ports, user.account)).access_token
         assert refused(await user.verify(app.wrong())) == BAD
     assert refused(await user.verify(app.code())) == LIMITED
-
-
-# Access
-
-
-ENDPOINTS = [("GET", "/status"), ("POST", "/setup"), ("POST", "/verify"), ("DELETE", ""), ("POST", "/backup-codes/regenerate")]
-
-
-async def test_every_endpoint_requires_a_token(api: Api) -> None:
-    for method, path in ENDPOINTS:
-        assert refused(await api.call(method, PATH + path)) == UNAUTHORIZED, path
-
-
-@pytest.mark.parametrize("caller", ["impersonator", "application"])
-async def test_an_impersonator_and_an_application_can_only_read(user: MfaUser, pool: Pool, acme_id: UUID, caller: str) -> None:
-    if caller == "impersonator":
-        owner = await add_account(user.ports, "owner@platform.example", None, is_platform_owner=True)
-        token = await impersonate(user.ports, owner, user.account)
-    else:
-        service = await add_service(pool, acme_id, "shop")
-        token = (await sign_in_to(user.ports, pool, service, user.account)).access_token
-    app = await user.start_setup()
-    for method, path in ENDPOINTS:
-        answer = await user.api.call(method, PATH + path, None if method == "GET" else {"code": app.code()}, token=token)
-        assert (answer.status if method == "GET" else refused(answer)) == (200 if method == "GET" else FORBIDDEN), path
-    assert await user.status() == (False, False)
-    assert await logged_events(pool) == ["mfa_setup_initiated"]
 
 
 async def test_other_accounts_do_not_change(user: MfaUser, pool: Pool, clock: FakeClock) -> None:

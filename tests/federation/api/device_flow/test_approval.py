@@ -107,12 +107,6 @@ async def test_an_invalid_body_is_refused(api: Api, token: str, body: Mapping[st
     assert refused(await api.post(VERIFY, body, token=token)) == BAD
 
 
-async def test_a_decision_needs_credentials(cli: DeviceClient) -> None:
-    await cli.begin()
-    assert refused(await cli.decide(None)) == UNAUTHORIZED
-    assert await cli.status() == ["pending"]
-
-
 async def test_only_the_user_decides(cli: DeviceClient, ports: Ports, pool: Pool, user: Account) -> None:
     await cli.begin()
     application = (await sign_in_to(ports, pool, cli.service.id, user)).access_token

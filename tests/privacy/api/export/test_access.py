@@ -92,10 +92,6 @@ async def test_only_platform_owners_learn_that_a_user_does_not_exist(platform: P
     assert refused(await request_export(platform.api, target, platform.token)) == MISSING
 
 
-async def test_a_request_without_a_token_is_refused(user: Subject) -> None:
-    assert refused(await request_export(user.api, user.id)) == (401, "UNAUTHORIZED")
-
-
 async def test_an_impersonator_is_refused(user: Subject, platform: Platform) -> None:
     token = await impersonate(user.ports, platform.account, user.account)
     assert refused(await request_export(user.api, user.id, token)) == FORBIDDEN

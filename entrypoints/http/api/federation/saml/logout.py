@@ -140,9 +140,14 @@ async def _respond(step: Redirect | LogoutFinished) -> Response:
 
 @routes.get(f"{PROVIDER}/slo")
 @anyone
-@refuses(403)
+@refuses(403, 429)
 @describes_page(
-    {200: "The page that says that the user is signed out.", 302: "Redirect to the next application or to the first one.", **REFUSALS},
+    {
+        200: "The page that says that the user is signed out.",
+        302: "Redirect to the next application or to the first one.",
+        303: "Redirect to the application that asked to sign the user out.",
+        **REFUSALS,
+    },
     optional={
         "SAMLRequest": "A LogoutRequest, deflated and in base64.",
         "SAMLResponse": "A LogoutResponse, deflated and in base64.",
@@ -161,7 +166,7 @@ async def slo_by_redirect(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(f"{PROVIDER}/slo")
 @anyone
-@refuses(403)
+@refuses(403, 429)
 @describes_page({303: "Redirect to the same endpoint with HTTP-Redirect.", **REFUSALS}, form=["SAMLRequest"])
 async def slo_by_post(org_slug: str, service_slug: str) -> Response:
     """Take part in SAML single logout with HTTP-POST.
