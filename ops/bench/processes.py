@@ -5,15 +5,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG: Final = 1
 _STOP_TIMEOUT: Final = 40.0  # seconds; a service drains for up to 30
 _libc = ctypes.CDLL(None)
+T = TypeVar("T")
 
 
 class MeasurementFailed(Exception):
@@ -60,6 +61,16 @@ class Child:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise MeasurementFailed(f"{self._process.args!r} did not end within {timeout:.0f} s.") from None
+
+    def wait_until(self, ready: Callable[[str], T | None], timeout: float, name: str) -> T:
+        """Wait until `ready` returns a value for the output. Raises: MeasurementFailed if the process ends, or on a timeout."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self.exit_code is None:
+            if value := ready(self.read_output()):
+                return value
+            time.sleep(0.02)
+        problem = "was not ready in time" if self.exit_code is None else "did not start"
+        raise MeasurementFailed(f"{name} {problem}: {self.last_line()}")
 
     def interrupt(self) -> None:
         """Send SIGINT, like Ctrl-C."""
