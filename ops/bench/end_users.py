@@ -71,7 +71,7 @@ class Application:
 
     id: str
     org_id: str
-    org_slug: str
+    slug: str  # of its organization
     key: str  # an API key with all permissions
     users: int
     logins: int
@@ -149,7 +149,7 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
                 Application(
                     id=service_id,
                     org_id=id_of(f"organization {number}"),
-                    org_slug=("large", "small")[number],
+                    slug=("large", "small")[number],
                     key=keys[number][0],
                     users=users,
                     logins=logins,

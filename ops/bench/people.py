@@ -10,9 +10,9 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import argon2
+import jwt
 import pyotp
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from adapters.crypto import AesVault, JwtTokens, parse_keys
@@ -200,28 +200,18 @@ class RelyingApplication:
 # Proofs of keys, to which tokens are bound (RFC 9449). They are signed before a measurement, and valid until the nonce is a minute old.
 
 
-class Key:
-    """A key of an application."""
-
-    def __init__(self) -> None:
-        self._private = ec.generate_private_key(ec.SECP256R1())
-        jwk = ECAlgorithm.to_jwk(self._private.public_key(), as_dict=True)
-        self._header = base64url(json.dumps({"typ": "dpop+jwt", "alg": "ES256", "jwk": jwk}).encode())
-
-    def proof(self, method: str, url: str, **claims: str) -> str:
-        """Return a new proof for a request."""
-        payload = {"jti": uuid4().hex, "htm": method, "htu": url, "iat": int(time.time()), **claims}
-        text = f"{self._header}.{base64url(json.dumps(payload).encode())}"
-        r, s = utils.decode_dss_signature(self._private.sign(text.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{text}.{base64url(r.to_bytes(32) + s.to_bytes(32))}"
+def _proof(key: ec.EllipticCurvePrivateKey, method: str, url: str, **claims: str) -> str:
+    header = {"typ": "dpop+jwt", "jwk": ECAlgorithm.to_jwk(key.public_key(), as_dict=True)}
+    payload = {"jti": uuid4().hex, "htm": method, "htu": url, "iat": int(time.time()), **claims}
+    return jwt.PyJWS().encode(json.dumps(payload).encode(), key, "ES256", header)
 
 
 def bound_reads(service: Service, count: int) -> Callable[[int], list[Request]]:
     """Return a function that returns reads of `count` users in turn, each with a token bound to a key and a new proof."""
     url, nonce, holders = f"{service.address}/auth/token", _current_nonce(service), []
     for exchange in RelyingApplication(service).exchanges(count):
-        key = Key()
-        tokens = service.ask(Request("POST", exchange.path, body=exchange.body, more={"DPoP": key.proof("POST", url, nonce=nonce)}))
+        key = ec.generate_private_key(ec.SECP256R1())
+        tokens = service.ask(Request("POST", exchange.path, body=exchange.body, more={"DPoP": _proof(key, "POST", url, nonce=nonce)}))
         if tokens["token_type"] != "DPoP":  # noqa: S105  (a scheme)
             raise MeasurementFailed(f"The tokens are not bound to the key: {tokens}")
         holders.append((key, tokens["access_token"]))
@@ -230,7 +220,7 @@ def bound_reads(service: Service, count: int) -> Callable[[int], list[Request]]:
         url, nonce = f"{service.address}/api/user", _current_nonce(service)
         for turn in range(number):
             key, token = holders[turn % len(holders)]
-            proof = key.proof("GET", url, nonce=nonce, ath=base64url(digest(token)))
+            proof = _proof(key, "GET", url, nonce=nonce, ath=base64url(digest(token)))
             yield Request("GET", "/api/user", more={"Authorization": f"DPoP {token}", "DPoP": proof})
 
     return lambda number: list(reads(number))
@@ -238,7 +228,7 @@ def bound_reads(service: Service, count: int) -> Callable[[int], list[Request]]:
 
 def _current_nonce(service: Service) -> str:
     """Return the nonce that the service asks for. Raises: MeasurementFailed."""
-    headers = {"DPoP": Key().proof("POST", f"{service.address}/auth/token")}
+    headers = {"DPoP": _proof(ec.generate_private_key(ec.SECP256R1()), "POST", f"{service.address}/auth/token")}
     form = {"grant_type": "refresh_token", "refresh_token": "x"}
     nonce: Any = service.send(Request("POST", "/auth/token", form=form, more=headers)).headers.get("DPoP-Nonce")
     if not nonce:

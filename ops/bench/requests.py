@@ -39,11 +39,6 @@ def unknown_path(on: Service) -> Sequence[Request]:
     return checked(on, [Request("GET", "/api/nothing")], "NOT_FOUND", 404)
 
 
-def _checked(on: Service, request: Request, part: str, status: int = 200) -> Request:
-    on.check(request, part, status)
-    return request
-
-
 # Users
 
 
@@ -210,9 +205,7 @@ def overview_pages(on: Service) -> Sequence[Request]:
 
 
 def sign_in_forms() -> list[Request]:
-    forms = []
-    for number in range(ACCOUNTS):
-        device = new_secret()
-        form = {**credentials_of(number), "form_token": form_token(device)}
-        forms.append(Request("POST", SIGN_IN_PATH, form=form, more={"Cookie": f"gatehouse-device={device}"}))
-    return forms
+    devices = [new_secret() for _ in range(ACCOUNTS)]
+    forms = ({**credentials_of(number), "form_token": form_token(device)} for number, device in enumerate(devices))
+    cookies = ({"Cookie": f"gatehouse-device={device}"} for device in devices)
+    return [Request("POST", SIGN_IN_PATH, form=form, more=cookie) for form, cookie in zip(forms, cookies, strict=True)]

@@ -1,18 +1,19 @@
 """The table of all rows: name, description, request, raw cost, bar and aim, setting. A new row is an entry here."""
 
-import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlencode
 
 from actors.webhook_dispatcher import SLOTS
 from core.kernel.page_paths import SIGN_IN_PATH
-from ops.bench import billing, directories, end_users, loads, pages, people, requests, webhooks
+from ops.bench import billing, end_users, loads, pages, people, requests, webhooks
+from ops.bench.directories import DIRECTORIES
+from ops.bench.end_users import APPLICATIONS
 from ops.bench.loads import document, easier, load, once, posts, sign_ins, signature_pairs, two_workers, verifications
-from ops.bench.pages import FULL_PAGE, analytics_page, application_page, console_page, directory_page, service_page, tenant_page
+from ops.bench.pages import listed, not_empty, page
 from ops.bench.requests import ACCOUNTS, OPENID_SCOPE, PROGRAMS, READERS, exchanges
 from ops.bench.row import REQUESTS, Bench, Goal, Measure, Row
-from ops.bench.tenants import PER_TARGET
+from ops.bench.tenants import PER_TARGET, TENANTS
 
 _BARE: Final = "a bare ASGI app on Hypercorn"
 _CONNECTIONS: Final = f"{REQUESTS.connections} connections"
@@ -26,7 +27,12 @@ _CODES: Final = (
 _OPENID: Final = f"scope {' '.join(OPENID_SCOPE)}"
 _PAIRS: Final = "pairs of bare xmlsec signatures in 1 process, RSA 2048"
 _THREADS: Final = "Argon2 verifications on 2 threads"
+_ORG: Final = "/api/organizations/{0.slug}"
+_ANALYTICS: Final = f"{_ORG}/analytics"
+_CONSOLE: Final = "/app/organizations/{0.slug}"
+_HTML: Final = 'class="list"'
 _ACTION: Final = "security.password.changed"
+_LOGIN_TABLES: Final = ("login_totals", "login_events")
 
 Request = Callable[[Bench], Measure]
 
@@ -112,50 +118,52 @@ ROWS: Final[Sequence[Row]] = (
     _bare("scim-create", "POST /scim/v2/Users with 1 worker",
           once(requests.provision_users), 0.18, 0.28, "each request creates another user of one organization"),
     _sized("scim-filter", "GET /scim/v2/Users with a filter that finds one user name",
-           directory_page(lambda one: f"Users?{urlencode({'filter': f'userName eq {json.dumps(one.email)}'})}", pages.check_found)),
+           page(DIRECTORIES, "/scim/v2/Users?filter=userName+eq+%22{0.email}%22", listed("Resources", lambda _: 1))),
     # The small organization fills the page, because a page with half as many users would be half the work.
     _sized("scim-page", "GET /scim/v2/Users for the first page of 100 users, with their total",
-           directory_page(lambda _: "Users?startIndex=1&count=100", pages.listed("Resources", lambda _, one: one.users, directories.PAGE),
-                          against=FULL_PAGE), "in the large organization / in one of 100 users"),
+           page(DIRECTORIES, "/scim/v2/Users?startIndex=1&count=100", listed("Resources", lambda one: one.users, length=100),
+                against=pages.FULL_PAGE), "in the large organization / in one of 100 users"),
     _sized("scim-group", "GET /scim/v2/Groups/{id} without its members",
-           directory_page(lambda one: f"Groups/{one.org_id}?excludedAttributes=members", pages.check_group)),
+           page(DIRECTORIES, "/scim/v2/Groups/{0.org_id}?excludedAttributes=members", '"id":"{0.org_id}"')),
     _sized("members-page", "the first page of members, with its total",
-           tenant_page("members", "members", lambda _, one: one.members, beside={
+           page(TENANTS, f"{_ORG}/members", listed("members", lambda one: one.members), beside={
                "the large one's {0.members_of_role:,} with the role member":
-                   (lambda _: {"role": "member"}, lambda _, one: one.members_of_role),
-               "the large one's one with a certain part in the address": (lambda _: {"search": "member-99@"}, lambda *_: 1)})),
-    _sized("members-page-html", "the page of members in the console", console_page("members")),
+                   (f"{_ORG}/members?role=member", listed("members", lambda one: one.members_of_role)),
+               "the large one's one with a certain part in the address":
+                   (f"{_ORG}/members?search=member-99%40", listed("members", lambda _: 1))})),
+    _sized("members-page-html", "the page of members in the console", page(TENANTS, f"{_CONSOLE}/members", _HTML)),
     _sized("audit-page", "the first page of the audit log, with its total",
-           tenant_page("audit-log", "logs", lambda on, one: one.entries + pages.count_sign_ins(on, one))),
-    _sized("audit-page-html", "the page of the audit log in the console", console_page("audit-log")),
-    _sized("applications-page-html", "the page of applications in the console", console_page("applications")),
+           page(TENANTS, f"{_ORG}/audit-log", listed("logs", lambda one: one.entries, "user.login.success"))),
+    _sized("audit-page-html", "the page of the audit log in the console", page(TENANTS, f"{_CONSOLE}/audit-log", _HTML)),
+    _sized("applications-page-html", "the page of applications in the console", page(TENANTS, f"{_CONSOLE}/applications", _HTML)),
     _sized("audit-page-by-target", f"the first page of the audit log about one user, {PER_TARGET} entries",
-           tenant_page("audit-log", "logs", lambda *_: PER_TARGET, lambda one: {"target_type": "user", "target_id": one.person}, {
+           page(TENANTS, f"{_ORG}/audit-log?target_type=user&target_id={{0.person}}", listed("logs", lambda _: PER_TARGET), beside={
                "the large one's {0.entries_of_people:,} entries about users":
-                   (lambda _: {"target_type": "user"}, lambda on, one: one.entries_of_people + pages.count_sign_ins(on, one)),
+                   (f"{_ORG}/audit-log?target_type=user", listed("logs", lambda one: one.entries_of_people, "user.login.success")),
                "the large one's {0.entries_of_itself:,} entries about itself":
-                   (lambda one: {"target_type": "organization", "target_id": one.id}, lambda _, one: one.entries_of_itself)})),
+                   (f"{_ORG}/audit-log?target_type=organization&target_id={{0.id}}", listed("logs", lambda one: one.entries_of_itself))})),
     _sized("audit-page-by-action", f"the first page of the audit log with the action {_ACTION}",
-           tenant_page("audit-log", "logs", lambda on, one: pages.count_action(on, one, _ACTION), lambda _: {"action": _ACTION})),
+           page(TENANTS, f"{_ORG}/audit-log?action={_ACTION}", listed("logs", lambda _: 0, _ACTION))),
     Row("authenticated-large", f"p50 of GET /api/user in a database with all these end users and logins / with {pages.FEW:,} users",
         pages.read_among_many, easier, Goal(1.5, 1.1), unit="ms"),
     _sized("service-users-page", "the first page of a service's users, with its total",
-           service_page("users", pages.listed("users", lambda _, one: one.users)), "for the large service / for the small one"),
+           page(APPLICATIONS, "/api/service/users", listed("users", lambda one: one.users)), "for the large service / for the small one"),
     _sized("end-users-page", "the first page of an organization's end users, with its total",
-           application_page("users", pages.listed("users", lambda _, one: one.active)), "for the large one / for the small one"),
+           page(APPLICATIONS, f"{_ORG}/users", listed("users", lambda one: one.active)), "for the large one / for the small one"),
     _limited("end-users-search", "a search that finds one of an organization's end users, with its total",
-             application_page("users", pages.listed("users", lambda *_: 1), lambda one: {"search": one.part}, tables=("end_users",))),
+             page(APPLICATIONS, f"{_ORG}/users?search={{0.part}}", listed("users", lambda _: 1), tables=("end_users",))),
     _limited("end-users-search-all", "a search that finds all of an organization's end users, with its total",
-             application_page("users", pages.listed("users", lambda _, one: one.active), lambda _: {"search": end_users.DOMAIN},
-                              tables=("end_users",))),
+             page(APPLICATIONS, f"{_ORG}/users?search={end_users.DOMAIN}", listed("users", lambda one: one.active), tables=("end_users",))),
     _limited("login-trends", "the logins to an organization's services per day, for the last 30 days",
-             analytics_page("login-trends", pages.check_trends, pages.all_trends)),
+             page(APPLICATIONS, f"{_ANALYTICS}/login-trends", not_empty, tables=_LOGIN_TABLES, beside={
+                 f"the large one's of {end_users.LIFE.days} days":
+                     (f"{_ANALYTICS}/login-trends?start_date={datetime.now(UTC) - end_users.LIFE:%Y-%m-%d}", not_empty)})),
     _limited("logins-by-service", "the logins to an organization's services by service",
-             analytics_page("logins-by-service", pages.check_services)),
+             page(APPLICATIONS, f"{_ANALYTICS}/logins-by-service", not_empty, tables=_LOGIN_TABLES)),
     _limited("logins-by-provider", "the logins to an organization's services by provider",
-             analytics_page("logins-by-provider", pages.check_providers)),
+             page(APPLICATIONS, f"{_ANALYTICS}/logins-by-provider", not_empty, tables=_LOGIN_TABLES)),
     _limited("recent-logins", "the latest logins to an organization's services",
-             analytics_page("recent-logins", pages.check_latest)),
+             page(APPLICATIONS, f"{_ANALYTICS}/recent-logins", not_empty, tables=_LOGIN_TABLES)),
     _limited("service-analytics", "all figures of a service with its API key",
-             service_page("analytics", pages.check_figures, tables=("login_totals", "service_users", "subscriptions"))),
+             page(APPLICATIONS, "/api/service/analytics", pages.check_figures, tables=("login_totals", "service_users", "subscriptions"))),
 )  # fmt: skip

@@ -121,7 +121,12 @@ class Service:
             yield
         except MeasurementFailed as reason:
             with self.child.output.open(errors="replace") as file:
-                failed = Counter(failure for line in file if (failure := _failure(line)))
+                entries = [json.loads(line) for line in file if '"logger":"access"' in line]
+            failed = Counter(
+                f"{one['method']} {one['route']} {one['status']} {one.get('error_code', '')}".rstrip()
+                for one in entries
+                if one["status"] >= 400
+            )
             if not failed:
                 raise
             most = ", ".join(f"{count} x {failure}" for failure, count in failed.most_common(3))
@@ -155,16 +160,6 @@ class Service:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
             connection.execute("vacuum analyze")
             connection.execute("checkpoint")
-
-
-def _failure(line: str) -> str:
-    """Return the route and status of a failed request in the access log, or an empty string."""
-    if '"logger":"access"' not in line:
-        return ""
-    entry = json.loads(line)
-    if entry["status"] < 400:
-        return ""
-    return f"{entry['method']} {entry['route']} {entry['status']} {entry.get('error_code', '')}".rstrip()
 
 
 @contextmanager
