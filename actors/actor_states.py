@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from core.maintenance.health_rules import ActorState, ActorStatus
+from core.maintenance.model.health import ActorState, ActorStatus
 from ports.observe import Clock
 
 

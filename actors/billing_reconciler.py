@@ -9,7 +9,7 @@ import structlog
 from actors.mailbox import TimedMailbox
 from actors.sweeper import SweepJob, sweeper
 from core.billing import reconciliation
-from core.billing.provider_events_rules import NEEDS_ATTENTION, Effect
+from core.billing.model.provider_events import NEEDS_ATTENTION, Effect
 from ports import Ports
 
 log = structlog.get_logger("billing")

@@ -11,8 +11,8 @@ import trio
 from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
-from core.eventing import deliveries_rules
-from core.eventing.deliveries_rules import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
+from core.eventing.model import webhooks
+from core.eventing.model.webhooks import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
 from core.kernel.errors import Outage
 from ports import Ports
 
@@ -133,7 +133,7 @@ async def _deliver(ports: Ports, state: _DispatchState[T], delivery: T) -> None:
         outcome = await state.queue.attempt(ports, delivery, spread)
     except Exception:
         log.exception("delivery_not_made")
-        outcome = deliveries_rules.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
+        outcome = webhooks.failed_outcome(ports.policy, delivery, DeliveryFailure.NOT_SENT, ports.clock.now(), spread)
     await state.queue.finish(ports, outcome)
     # Remove the delivery before its outcome is added, because the next batch must not count it as
     # in flight.

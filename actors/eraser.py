@@ -5,10 +5,10 @@ from uuid import UUID
 
 from actors.mailbox import TimedMailbox
 from actors.sweeper import SweepJob, sweeper
-from core import privacy
+from core.privacy import personal_data
 from ports import Ports
 
-JOB: Final = SweepJob("erasure", privacy.erase_due, period=300.0)
+JOB: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
 
 
 async def eraser(ports: Ports, holder: UUID, job: SweepJob = JOB) -> NoReturn:

@@ -8,8 +8,8 @@ import structlog
 from actors.dispatching import DeliveryQueue, dispatch, log_failure
 from actors.mailbox import Mailbox
 from core.eventing import logout_notices
-from core.eventing.deliveries_rules import DeliveryOutcome
-from core.eventing.logout_notices_rules import ClaimedLogoutNotice
+from core.eventing.model.logout_notices import ClaimedLogoutNotice
+from core.eventing.model.webhooks import DeliveryOutcome
 from ports import Ports
 
 log = structlog.get_logger("logout_notifier")

@@ -15,11 +15,11 @@ from actors.mailbox import CLOCK_GRAIN, Mailbox, jittered
 from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
-from core import email_preparation
 from core.accounts import email_queue
-from core.accounts.email_queue_rules import BusyServers, EmailOutcome, EmailResult, QueuedEmail
-from core.email_preparation_rules import PreparedEmail
+from core.accounts.model.email_queue import BusyServers, EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.errors import Outage
+from core.mailing import preparation
+from core.mailing.model.emails import PreparedEmail
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
 
@@ -136,7 +136,7 @@ async def _prepare(ports: Ports, mail: QueuedEmail, retries: _Retries) -> tuple[
     """Return the queued email with its token and the message to send, or None if there is nothing to send now."""
     with _log_fields(mail):
         try:
-            prepared = await email_preparation.prepare(ports, mail)
+            prepared = await preparation.prepare(ports, mail)
         except Outage as outage:
             log.warning("mail_not_prepared", outage=describe_error(outage))  # its lease expires, and it falls due again
             return None

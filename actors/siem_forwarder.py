@@ -11,7 +11,7 @@ from actors.outages import retry_until_stored
 from actors.shutdown_grace import shutdown_grace
 from actors.supervisor import describe_error
 from core.eventing import siem
-from core.eventing.siem_rules import ClaimedSiemQueue, SiemAttempt, SiemResult
+from core.eventing.model.siem import ClaimedSiemQueue, SiemAttempt, SiemResult
 from core.kernel.errors import Outage
 from ports import Ports
 

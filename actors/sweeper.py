@@ -11,7 +11,7 @@ import trio
 
 from actors.mailbox import TimedMailbox, jittered
 from actors.turns import sleep_between_turns
-from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
+from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
 from ports import Ports
 
 LONGEST_PAUSE: Final = 16  # periods

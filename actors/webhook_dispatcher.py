@@ -9,7 +9,7 @@ from actors.dispatching import DeliveryQueue, dispatch, log_failure
 from actors.mailbox import Mailbox
 from actors.supervisor import describe_error
 from core.eventing import deliveries
-from core.eventing.deliveries_rules import GONE, ClaimedDelivery, DeliveryOutcome
+from core.eventing.model.webhooks import GONE, ClaimedDelivery, DeliveryOutcome
 from core.kernel.errors import Outage
 from ports import Ports
 

@@ -14,7 +14,7 @@ import structlog
 import trio
 from dns.nameserver import Do53Nameserver
 
-from core.tenancy.domains_rules import DnsFailed
+from core.tenancy.model.domains import DnsFailed
 
 log = structlog.get_logger("dns")
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import maxminddb
 
-from core.accounts.devices_rules import Location
+from core.accounts.model.devices import Location
 from core.kernel.values import to_printable
 
 MAX_NAME_LENGTH: Final = 100

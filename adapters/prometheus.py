@@ -16,9 +16,9 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess, values
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from core.accounts.email_queue_rules import EmailOutcome
-from core.authentication.login_failures import LoginFailure
-from core.eventing.siem_rules import FAILURES
+from core.accounts.model.email_queue import EmailOutcome
+from core.authentication.model.login import LoginFailure
+from core.eventing.model.siem import FAILURES
 from core.kernel.http_labels import METHODS, OTHER, UNKNOWN_ROUTE
 
 T = TypeVar("T")
@@ -48,6 +48,16 @@ _JOB_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # From the event to the response of the receiver: usually less than a second, with retries up to
 # hours.
 _DELIVERY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
+# Figures of the whole platform: the most recent value of any process is correct.
+_PLATFORM_FIGURES = {
+    "sso_job_queue_depth": "Background jobs that are due.",
+    "sso_mail_queue_depth": "Emails that are due or failed, and are not sent yet.",
+    "sso_mail_queue_age_seconds": "Time that the oldest of these emails has waited.",
+    "sso_active_users_total": "Accounts that are not deactivated.",
+    "sso_total_organizations": "Organizations.",
+    "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
+    "sso_mfa_adoption_percentage": "Share of active users with multi-factor authentication.",
+}
 
 
 @contextmanager
@@ -136,19 +146,7 @@ class PrometheusMetrics:
             self._mails = Counter("sso_mails_total", "Emails that left the queue.", ["outcome"], registry=None)
             self._mail_failures = Counter("sso_mail_attempt_failures_total", "Failed attempts to send an email.", registry=None)
             self._restarts = Counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"], registry=None)
-            # Figures of the whole platform: the most recent value of any process is correct.
-            latest = {
-                name: Gauge(name, help_text, registry=None, multiprocess_mode="mostrecent")
-                for name, help_text in (
-                    ("sso_job_queue_depth", "Background jobs that are due."),
-                    ("sso_mail_queue_depth", "Emails that are due or failed, and are not sent yet."),
-                    ("sso_mail_queue_age_seconds", "Time that the oldest of these emails has waited."),
-                    ("sso_active_users_total", "Accounts that are not deactivated."),
-                    ("sso_total_organizations", "Organizations."),
-                    ("sso_mfa_enabled_users_total", "Active users with multi-factor authentication."),
-                    ("sso_mfa_adoption_percentage", "Share of active users with multi-factor authentication."),
-                )
-            }
+            latest = {name: Gauge(name, text, registry=None, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
             self._queue_depth, self._mail_depth, self._mail_age, *platform = latest.values()
             self._users, self._organizations, self._mfa_users, self._mfa_share = platform
             self._initialize(latest)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
-from core.accounts.devices_rules import DeviceType, ParsedUserAgent
+from core.accounts.model.devices import DeviceType, ParsedUserAgent
 
 if TYPE_CHECKING:
     from ua_parser import OS, PartialResult, UserAgent

@@ -26,9 +26,9 @@ from adapters.postgres.backup import (
 from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import migrate
 from adapters.prometheus import metrics_directory
-from core.accounts.accounts_rules import new_account
+from core.accounts.model.accounts import new_account
 from core.authentication.tokens import signing_keys
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from entrypoints import logs

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from core.demo import mobile_only_uris
-from core.demo_rules import Application, Demo, DemoUser, Tenant
-from core.federation.saml import configuration_rules as saml_rules
+from core.demo.creation import mobile_only_uris
+from core.demo.model.demo import Application, Demo, DemoUser, Tenant
+from core.federation.saml.model import configuration as saml_rules
 
 
 def as_json(demo: Demo, base_url: str) -> dict[str, Any]:

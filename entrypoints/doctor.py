@@ -24,7 +24,7 @@ from adapters.saml.libraries import XmlLibrariesDisagree, check_libraries
 from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
-from core.tenancy.domains_rules import DnsFailed
+from core.tenancy.model.domains import DnsFailed
 from entrypoints.bind import SYSTEMD, format_server, unix_path
 from entrypoints.main import base_url, running_database
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from actors.actor_states import ActorStates
 from actors.metrics_refresher import Pool
 from core.kernel.errors import Invalid
-from core.maintenance.health_rules import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
+from core.maintenance.model.health import ActorState, CheckFinding, CheckResult, ConnectionCounts, SettingInForce, SettingSource
 from entrypoints.bind import format_server
 from entrypoints.settings import Settings, SettingsInvalid, TierSetting, load
 from entrypoints.version import VERSION

@@ -22,12 +22,13 @@ from adapters.postgres.engine import embedded
 from adapters.postgres.engine.migrate import MigrationRefused, migrate
 from adapters.prometheus import forget_process, metrics_directory
 from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
-from core import demo
 from core.accounts import platform
-from core.accounts.platform_rules import PlatformOwnerExists
+from core.accounts.model.platform import PlatformOwnerExists
 from core.authentication import owner_recovery
-from core.authentication.tokens import issuer, signing_keys, signing_keys_rules
-from core.demo_rules import Demo
+from core.authentication.model import signing_keys as signing_keys_model
+from core.authentication.tokens import issuer, signing_keys
+from core.demo import creation
+from core.demo.model.demo import Demo
 from core.kernel.errors import Invalid, Refusal, StorageDown
 from core.kernel.page_paths import RECOVER_OWNER_PATH
 from core.kernel.uris import canonicalize
@@ -356,10 +357,10 @@ def _recovery_url(address: str, token: str) -> str:
 
 def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, str]:
     """Create the demo data. Return it with the base URL of the service."""
-    return _run_use_case(settings, lambda ports: demo.seed(ports, redirect_uris)), base_url(settings)
+    return _run_use_case(settings, lambda ports: creation.seed(ports, redirect_uris)), base_url(settings)
 
 
-def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> signing_keys_rules.Rotation:
+def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> signing_keys_model.Rotation:
     """Publish a new signing key, or replace all compromised keys with it."""
     rotate = signing_keys.replace_compromised if is_compromised else signing_keys.rotate
     return _run_use_case(settings, lambda ports: rotate(ports, operator))

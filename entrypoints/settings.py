@@ -22,7 +22,7 @@ from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
 from core.kernel.uris import to_ascii
 from core.kernel.values import Email, is_printable, new_id
-from core.tenancy.organizations_rules import Tier
+from core.tenancy.model.organizations import Tier
 from entrypoints.bind import check_bind, has_own_address, parse_server
 
 # Sign-in pages of well-known providers. A provider that is configured with one is shown by this name.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from core.authentication.openid_rules import IdToken, IdTokenHint, LogoutToken, SignInStamp
-from core.authentication.tokens.dpop_rules import NonceKey, SignedProof
-from core.authentication.tokens.signing_keys_rules import SigningKey
-from core.federation.saml.configuration_rules import SamlCertificate
-from core.kernel.principals import Claims, PreAuthClaims, ProgramClaims
+from core.authentication.model.dpop import NonceKey, SignedProof
+from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp
+from core.authentication.model.signing_keys import SigningKey
+from core.federation.saml.model.configuration import SamlCertificate
+from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
 
 
@@ -186,7 +186,7 @@ class ClientAssertions(Protocol):
     def read(self, assertion: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Verify the type and the signature of an assertion and return its claims, which the caller checks.
 
-        Only the algorithms of `client_settings_rules.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
+        Only the algorithms of `client_settings.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
 
         Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
         """
@@ -210,7 +210,7 @@ class PipelineTokens(Protocol):
     def read(self, token: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Verify the type and the signature of a token and return its claims, which the caller checks.
 
-        Only the algorithms of `client_settings_rules.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
+        Only the algorithms of `client_settings.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
 
         Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
         """
@@ -223,7 +223,7 @@ class DpopProofs(Protocol):
     def read(self, proof: str) -> SignedProof:
         """Verify the header and the signature of a proof, and return its claims, which the caller checks.
 
-        Only the algorithms of `dpop_rules.PROOF_ALGORITHMS` are accepted. The proof contains its
+        Only the algorithms of `dpop.PROOF_ALGORITHMS` are accepted. The proof contains its
         public key: RSA with 2048 to 8192 bits, P-256 or Ed25519.
 
         Raises: ProofInvalid.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from core.maintenance.health_rules import ActorState, CheckFinding, ConnectionCounts, SettingInForce
+from core.maintenance.model.health import ActorState, CheckFinding, ConnectionCounts, SettingInForce
 
 
 class Installation(Protocol):

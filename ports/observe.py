@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Protocol
 
-from core.accounts.email_queue_rules import EmailOutcome
-from core.authentication.login_failures import LoginFailure
+from core.accounts.model.email_queue import EmailOutcome
+from core.authentication.model.login import LoginFailure
 
 
 class Clock(Protocol):

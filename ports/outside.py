@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
-from core.accounts.devices_rules import Location, ParsedUserAgent
-from core.billing.checkout_rules import Checkout, CheckoutSession
-from core.billing.provider_objects import ProviderSnapshot
-from core.email_preparation_rules import PreparedEmail
+from core.accounts.model.devices import Location, ParsedUserAgent
+from core.billing.model.checkout import Checkout, CheckoutSession
+from core.billing.model.provider_objects import ProviderSnapshot
 from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
-from core.tenancy.mail_server_rules import MailServer, MailServerCheck
+from core.mailing.model.emails import PreparedEmail
+from core.tenancy.model.mail_server import MailServer, MailServerCheck
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from core.federation.saml.configuration_rules import SamlCertificate, SamlIdentityProvider
-from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
-from core.federation.saml.metadata_rules import ServiceProviderMetadata
+from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
+from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.model.metadata import ServiceProviderMetadata
 
 
 class SamlDocuments(Protocol):

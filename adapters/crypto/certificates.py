@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from core.federation.saml.configuration_rules import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
+from core.federation.saml.model.configuration import MAX_CERTIFICATE_LENGTH, SamlCertificate, SloCertificateInvalid
 from core.kernel.values import new_id
 
 _KEY_SIZE = 2048

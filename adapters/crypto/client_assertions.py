@@ -7,8 +7,8 @@ import jwt
 
 from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, has_type, load_key
 from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
-from core.applications.client_settings_rules import ASSERTION_ALGORITHMS, ClientKeysInvalid
-from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid
+from core.applications.model.client_settings import ASSERTION_ALGORITHMS, ClientKeysInvalid
+from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAssertionInvalid
 
 _ALGORITHM_OF_TYPE: Final = {type_: algorithm for algorithm, type_ in KEY_TYPES.items()}
 

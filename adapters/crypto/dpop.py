@@ -7,8 +7,8 @@ import jwt
 
 from adapters.crypto.jwk import KEY_TYPES, KeyUnusable, has_type, load_key
 from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
-from core.applications.client_settings_rules import ClientKeysInvalid, PrivateKeySent, parse_keys, thumbprint
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
+from core.applications.model.client_settings import ClientKeysInvalid, PrivateKeySent, parse_keys, thumbprint
+from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
 
 PROOF_TYPE: Final = "dpop+jwt"  # RFC 9449 section 4.2
 MAX_REMEMBERED: Final = 4096  # headers, of about 1 KiB each with their key

@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from core.applications.client_settings_rules import thumbprint
-from core.authentication.openid_rules import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
-from core.authentication.tokens.dpop_rules import is_thumbprint
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey, choose_signing_key
+from core.applications.model.client_settings import thumbprint
+from core.authentication.model.dpop import is_thumbprint
+from core.authentication.model.openid import API_PATH, USERINFO_PATH, IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
+from core.authentication.model.signing_keys import SigningKey, UnknownKey, choose_signing_key
+from core.kernel.claims import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.errors import PreAuthExpired, TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import FRONTEND_CLIENT_ID, Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email, digest
 
 ALGORITHM = "RS256"
@@ -154,6 +154,7 @@ class JwtTokens:
 
     def sign(self, claims: Claims) -> str:
         """Return a signed access token. Raises: LookupError if no key can sign."""
+        impersonator = None if claims.impersonator_id is None else str(claims.impersonator_id)
         payload: dict[str, Any] = {
             "iss": self._base_url,
             "aud": self._audience_of(claims),
@@ -164,29 +165,23 @@ class JwtTokens:
             "iat": int(claims.issued_at.timestamp()),
             "exp": int(claims.expires_at.timestamp()),
             "token_use": "access",
+            "email": claims.email,
+            "email_verified": None if claims.email is None else claims.email_verified,
+            "org": claims.org or None,
+            "org_id": None if claims.org_id is None else str(claims.org_id),
+            "service": claims.service or None,
+            "impersonator": impersonator,
+            "impersonation_session": impersonator and str(claims.session_id),
+            "plan": claims.plan,
+            "subscription_status": claims.subscription_status,
+            "features": claims.features,
+            "scope": " ".join(claims.scope) or None,
+            "auth_time": None if claims.auth_time is None else int(claims.auth_time.timestamp()),
+            "acr": None if claims.auth_time is None else claims.acr,
+            "amr": claims.amr or None,
+            "cnf": None if claims.key_thumbprint is None else {"jkt": claims.key_thumbprint},
         }
-        if claims.email is not None:
-            payload |= {"email": claims.email, "email_verified": claims.email_verified}
-        if claims.org:
-            payload["org"] = claims.org
-        if claims.org_id is not None:
-            payload["org_id"] = str(claims.org_id)
-        if claims.service:
-            payload["service"] = claims.service
-        if claims.impersonator_id is not None:
-            payload["impersonator"] = str(claims.impersonator_id)
-            payload["impersonation_session"] = str(claims.session_id)
-        for name, value in (("plan", claims.plan), ("subscription_status", claims.subscription_status), ("features", claims.features)):
-            if value is not None:
-                payload[name] = value
-        if claims.scope:
-            payload["scope"] = " ".join(claims.scope)
-        if claims.auth_time is not None:
-            payload |= {"auth_time": int(claims.auth_time.timestamp()), "acr": claims.acr}
-        if claims.amr:
-            payload["amr"] = claims.amr
-        if claims.key_thumbprint is not None:
-            payload["cnf"] = {"jkt": claims.key_thumbprint}
+        payload = {name: value for name, value in payload.items() if value is not None}
         return self._sign(payload, ACCESS_TOKEN, claims.issued_at)
 
     def sign_program(self, claims: ProgramClaims) -> str:

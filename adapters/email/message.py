@@ -1,6 +1,6 @@
 """Texts and design of emails. Each kind has a text and an HTML template, and all HTML templates share one layout."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -9,16 +9,15 @@ from urllib.parse import urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from core.accounts.email_queue_rules import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
-from core.authentication.email_sign_in_rules import IssuedEmailSignIn
-from core.authentication.reauthentication.reauthentication_rules import CODE_TTL
-from core.email_preparation_rules import PreparedEmail
+from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
+from core.authentication.model.login import IssuedEmailSignIn
+from core.authentication.model.reauthentication import CODE_TTL
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
-from core.tenancy.branding_rules import Design
-from core.tenancy.colors import Color, ColorScheme, Palette, derive_palette
-from core.tenancy.invitations_rules import ReceivedInvitation
+from core.mailing.model.emails import PreparedEmail
+from core.tenancy.model.branding import Color, ColorScheme, Design, Palette, derive_palette
+from core.tenancy.model.invitations import ReceivedInvitation
 from ports.outside import EmailMessage
 
 # The paths of links in emails, below the base URL.
@@ -47,7 +46,9 @@ SECRET_TEXTS: Final = MappingProxyType(
         NoticedSecret.API_RESOURCE_CREDENTIAL: ("credential of the API resource", _CREATED_OR_OWNED),
     }
 )
-ABOUT_SECRETS: Final = frozenset({EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED})
+ABOUT_SECRETS: Final = frozenset(
+    {EmailKind.PERSONAL_TOKEN_CREATED, EmailKind.SECRET_EXPIRES, EmailKind.SECRET_ENDED, EmailKind.PROGRAM_ENDED}
+)
 SUBJECTS: Final = MappingProxyType(
     {
         EmailKind.VERIFY_EMAIL: "Confirm your email address",
@@ -129,49 +130,7 @@ class EmailTemplates:
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
-        variables: dict[str, Any] = {
-            "product": PRODUCT,
-            "support": self._support,
-            "address": mail.address,
-            "time": format_utc(mail.created_at),
-            "sign_in": f"{self._base_url}{SIGN_IN_PATH}",
-            "forgot_password": f"{self._base_url}{FORGOT_PASSWORD_PATH}",
-        }
-        variables |= _design_variables(mail.design)
-        if mail.kind in LINK_PATHS:
-            variables["link"] = self._link(mail)
-        if mail.kind is EmailKind.PAYMENT_ACTION:
-            variables["link"] = mail.token
-        if mail.kind is EmailKind.REAUTHENTICATION:
-            variables["code"] = mail.token
-        if mail.kind is EmailKind.OWNER_RECOVERY:
-            variables["recovered"] = mail.token
-        if mail.kind in OWNER_CHANGE_EMAILS:
-            variables["change"] = OwnerChange.parse(mail.token)
-        if mail.kind in (EmailKind.TRIAL_ENDS, EmailKind.PAYMENT_ACTION):
-            variables["purchase"] = mail.purchase
-        if mail.kind in self._lifetimes:
-            variables["lifetime"] = format_duration(self._lifetimes[mail.kind])
-        if mail.kind is EmailKind.WELCOME:
-            variables["welcome"] = mail.welcome
-        if mail.sign_in is not None:
-            variables |= _sign_in_variables(mail.sign_in)
-        if mail.kind in (EmailKind.IDENTITY_LINKED, EmailKind.IDENTITY_UNLINKED):
-            variables["provider"] = self._provider_names.get(mail.detail or "", "an identity provider")
-        is_undoable = mail.notice_id is not None and mail.token is not None
-        variables["undo"] = f"{self._base_url}{UNDO_PATH}?{urlencode({'token': mail.token})}" if is_undoable else None
-        variables["undo_until"] = None if mail.undo_until is None else format_utc(mail.undo_until)
-        if mail.link_until is not None:
-            variables["until"] = format_utc(mail.link_until)
-        if mail.invitation is not None:
-            variables |= _invitation_variables(mail.invitation)
-        if mail.secret is not None and mail.kind is EmailKind.PROGRAM_ENDED:
-            secret = mail.secret
-            variables |= {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}"}
-        elif mail.secret is not None and mail.kind in ABOUT_SECRETS:
-            variables |= self._secret_variables(mail.secret)
-        if mail.kind in ORGANIZATION_EMAILS:
-            variables |= _organization_variables(mail)
+        variables = self._variables(mail)
         topic = SUBJECTS[mail.kind].format_map(variables)
         # The subject does not repeat the name of an inviting organization.
         sender = PRODUCT if variables["brand"] in (None, variables.get("organization")) else variables["brand"]
@@ -185,7 +144,54 @@ class EmailTemplates:
             html=_environment().get_template(f"{mail.kind.value}.html").render(variables),
         )
 
-    def _secret_variables(self, secret: SecretNotice) -> dict[str, Any]:
+    def _variables(self, mail: PreparedEmail) -> dict[str, Any]:
+        """Return the variables of the templates of this email."""
+        is_undoable = mail.notice_id is not None and mail.token is not None
+        lifetime = self._lifetimes.get(mail.kind)
+        variables: dict[str, Any] = {
+            "product": PRODUCT,
+            "support": self._support,
+            "address": mail.address,
+            "time": format_utc(mail.created_at),
+            "sign_in": f"{self._base_url}{SIGN_IN_PATH}",
+            "forgot_password": f"{self._base_url}{FORGOT_PASSWORD_PATH}",
+            "undo": f"{self._base_url}{UNDO_PATH}?{urlencode({'token': mail.token})}" if is_undoable else None,
+            "undo_until": _format_time(mail.undo_until),
+            "until": _format_time(mail.link_until),
+            "lifetime": None if lifetime is None else format_duration(lifetime),
+            "link": self._link(mail) if mail.kind in LINK_PATHS else None,
+            "purchase": mail.purchase,
+            "welcome": mail.welcome,
+            "provider": self._provider_names.get(mail.detail or "", "an identity provider"),
+        }
+        variables |= _design_variables(mail.design)
+        variables |= self._kind_variables(mail)
+        if mail.sign_in is not None:
+            variables |= _sign_in_variables(mail.sign_in)
+        if mail.invitation is not None:
+            variables |= _invitation_variables(mail.invitation)
+        if mail.secret is not None and mail.kind in ABOUT_SECRETS:
+            variables |= self._secret_variables(mail.kind, mail.secret)
+        return variables
+
+    def _kind_variables(self, mail: PreparedEmail) -> dict[str, Any]:
+        """Return the variables that only some kinds of emails have. The token of some is not a token but data."""
+        match mail.kind:
+            case EmailKind.PAYMENT_ACTION:
+                return {"link": mail.token}
+            case EmailKind.REAUTHENTICATION:
+                return {"code": mail.token}
+            case EmailKind.OWNER_RECOVERY:
+                return {"recovered": mail.token}
+            case kind if kind in OWNER_CHANGE_EMAILS:
+                return {"change": OwnerChange.parse(mail.token)}
+            case kind if kind in ORGANIZATION_EMAILS:
+                return _organization_variables(mail)
+        return {}
+
+    def _secret_variables(self, kind: EmailKind, secret: SecretNotice) -> dict[str, Any]:
+        if kind is EmailKind.PROGRAM_ENDED:
+            return {"secret": secret, "secret_title": secret.name, "link": f"{self._base_url}{secret.path}"}
         what, reason = SECRET_TEXTS[secret.kind]
         noun = what.partition(" of ")[0]  # "credential"; the name of the holder says what it belongs to
         return {
@@ -248,6 +254,10 @@ def _organization_variables(mail: PreparedEmail) -> dict[str, Any]:
         "reason": mail.token,
         "resembles": ", ".join(mail.resembles),
     }
+
+
+def _format_time(time: datetime | None) -> str | None:
+    return None if time is None else format_utc(time)
 
 
 def format_duration(duration: timedelta) -> str:

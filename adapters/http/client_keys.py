@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 from adapters.http.provider_keys import REFETCH_PAUSE, Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, parse_json
-from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
+from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import LONGEST_URL, Reply, SendFailed
 from core.kernel.uris import has_port_of, is_web_url
 from ports.observe import Clock

@@ -17,8 +17,8 @@ import structlog
 import trio
 
 from adapters.http.upstream import MAX_RESPONSE_SIZE, UpstreamFailed, UpstreamHttp, parse_json, read_body
-from core.billing.checkout_rules import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
-from core.billing.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
+from core.billing.model.checkout import Checkout, CheckoutSession, CustomerNotFound, IdempotencyKeySpent
+from core.billing.model.provider_objects import ProviderSnapshot, UnreadableObject, parse_provider_id, parse_subscription
 from core.kernel.errors import PaymentsFailed
 from core.kernel.values import is_printable
 from ports.observe import Clock

@@ -18,7 +18,7 @@ import structlog
 from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.http.provider_keys import Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, UpstreamHttp, parse_json, read_body
-from core.federation.oauth.authorization_rules import s256_challenge
+from core.federation.oauth.model.authorization import s256_challenge
 from core.kernel.errors import ProviderFailed
 from core.kernel.providers import (
     SUPPORTS_REAUTHENTICATION,

@@ -4,9 +4,9 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.eventing.audit_rules import DELETED_ACCOUNT, AuditActor
+from core.eventing.model.audit import DELETED_ACCOUNT, AuditActor
 from core.kernel.values import Page, PageResult
-from core.privacy_rules import MAX_LISTED, MfaLogEntry, PrivacyLogEntry
+from core.privacy.model.personal_data import MAX_LISTED, MfaLogEntry, PrivacyLogEntry
 
 COUNT: Final = "select count(*) from (select from {} where user_id = %(user_id)s limit %(most)s) counted"
 NEWEST: Final = "select * from {} where user_id = %(user_id)s order by created_at desc, id desc limit %(limit)s offset %(offset)s"

@@ -15,15 +15,16 @@ from adapters.postgres.federation.oauth.consents import API_ACCESS
 from adapters.postgres.programs.api_resources import to_resource_access
 from adapters.postgres.tenancy.invitations import COLUMNS as INVITATION_COLUMNS
 from adapters.postgres.tenancy.invitations import to_invitation
-from core.accounts.accounts_rules import EmailTaken
-from core.accounts.notices.security_notices_rules import SecurityNotice
-from core.authentication.openid_rules import Scope, in_order
+from core.accounts.model.accounts import EmailTaken
+from core.accounts.model.security_notices import SecurityNotice
+from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Person, Role
+from core.kernel.callers import Person
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
-from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import (
+from core.maintenance.model.log_redaction import PersonalLog
+from core.privacy.model.personal_data import (
     NO_ADDRESS,
     NO_AGENT,
     ExportedConsent,
@@ -37,7 +38,7 @@ from core.privacy_rules import (
     ExportedServiceAccount,
     MembershipControl,
 )
-from core.tenancy.invitations_rules import Invitation
+from core.tenancy.model.invitations import Invitation
 
 # The tables of everything that can sign in to an account or was issued for it, except the password
 # and the sessions.

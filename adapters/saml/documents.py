@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from adapters.low_priority_threads import LowPriorityThreads
-from core.federation.saml.configuration_rules import SamlCertificate, SamlIdentityProvider
-from core.federation.saml.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
-from core.federation.saml.metadata_rules import ServiceProviderMetadata
+from core.federation.saml.model.configuration import SamlCertificate, SamlIdentityProvider
+from core.federation.saml.model.messages import IncomingSamlMessage, NameId, ReceivedDocument, SamlResponse, SamlStatus
+from core.federation.saml.model.metadata import ServiceProviderMetadata
 from ports.observe import Clock
 
 T = TypeVar("T")

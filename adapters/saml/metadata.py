@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from adapters.saml import xml
 from adapters.saml.signatures import DSIG
-from core.federation.saml.messages import HTTP_POST, SamlMessageInvalid
-from core.federation.saml.metadata_rules import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
+from core.federation.saml.model.messages import HTTP_POST, SamlMessageInvalid
+from core.federation.saml.model.metadata import MetadataInvalid, NoServiceProvider, ServiceProviderMetadata, SeveralServiceProviders
 
 _DESCRIPTOR: Final = f"{{{xml.METADATA}}}EntityDescriptor"
 _DESCRIPTORS: Final = f"{{{xml.METADATA}}}EntitiesDescriptor"

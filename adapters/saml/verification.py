@@ -11,7 +11,7 @@ from typing import Any, Final
 import xmlsec
 
 from adapters.saml.signatures import DSIG, ENVELOPED, EXCLUSIVE_C14N, RSA_SHA256, SHA256
-from core.federation.saml.messages import LogoutSignatureInvalid, QuerySignature
+from core.federation.saml.model.messages import LogoutSignatureInvalid, QuerySignature
 
 # The algorithms of services. SHA-1 is refused (security X-6).
 RSA_ALGORITHMS: Final = {

@@ -14,9 +14,9 @@ from lxml import etree
 
 from adapters.saml import signatures
 from adapters.saml.signatures import DSIG
-from core.federation.saml.bindings import encode_redirect
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
-from core.federation.saml.messages import (
+from core.federation.saml.model.bindings import encode_redirect
+from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlIdentityProvider, endpoint_url
+from core.federation.saml.model.messages import (
     HTTP_POST,
     AuthnRequest,
     ContextComparison,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
-from core.accounts.accounts_rules import (
+from core.accounts.model.accounts import (
     Account,
     AccountOrigin,
     CurrentPasswordWrong,
@@ -19,14 +19,14 @@ from core.accounts.accounts_rules import (
     check_password_length,
     new_account,
 )
-from core.accounts.attempt_limits_rules import SecretKind, session_subject
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.attempt_limits import SecretKind, session_subject
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.accounts.notices import security_notices
-from core.accounts.notices.security_notices_rules import UNDO_TTL, AddedSignInMethod
-from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.errors import refuse
-from core.kernel.principals import AccountGone
 from core.kernel.values import Email, digest
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import Caller, Person
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts.attempt_limits_rules import SecretKind, attempt_limit, raise_if_locked
+from core.accounts.model.attempt_limits import SecretKind, attempt_limit, raise_if_locked
 
 if TYPE_CHECKING:
     from ports import Ports

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts import risk
-from core.accounts.devices_rules import (
+from core.accounts.model import risk
+from core.accounts.model.devices import (
     NAME_LENGTH,
     TRUST_TOKEN_TTL,
     Device,
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.risk import LoginRisk
-    from core.kernel.principals import Caller, Person
+    from core.accounts.model.risk import LoginRisk
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -10,22 +10,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events
-from core.accounts.accounts_rules import EmailNotFree, EmailTaken, LinkInvalid
-from core.accounts.email_changes_rules import LIMIT_WINDOW, NewEmailTaken, TooManyEmailChanges, new_email_change
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.accounts import (
+    LIMIT_WINDOW,
+    EmailNotFree,
+    EmailTaken,
+    LinkInvalid,
+    NewEmailTaken,
+    TooManyEmailChanges,
+    new_email_change,
+)
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.notices import security_notices
-from core.accounts.one_time_tokens import TokenPurpose
 from core.accounts.own_account import lock_own_account
-from core.kernel.principals import require_sign_in
+from core.kernel.access import require_sign_in
 from core.kernel.sign_in_age import SignInAge
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.email_changes_rules import EmailChange
-    from core.kernel.principals import Person
+    from core.accounts.model.accounts import Account, EmailChange
+    from core.kernel.callers import Person
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

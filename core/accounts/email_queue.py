@@ -1,7 +1,7 @@
 """The queue of emails: claiming due emails, and recording the outcome of each attempt.
 
 Use cases add an email in the transaction that causes it. The row has the kind, the address and ids,
-but no text. The mailer claims the email, prepares it (`core.email_preparation`), sends it and
+but no text. The mailer claims the email, prepares it (`core.mailing.preparation`), sends it and
 records the outcome. A crash between any two of these steps loses nothing, because the claim is a
 lease that expires. After a crash between sending and recording, the same message is sent again,
 with the same Message-ID.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import (
+from core.accounts.model.email_queue import (
     LEASE,
     MAX_ATTEMPTS,
     NO_BUSY_SERVERS,

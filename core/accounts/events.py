@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.notices.ended_secrets_rules import EndedCredential
-    from core.kernel.principals import ServiceContext
+    from core.accounts.model.security_notices import EndedCredential
+    from core.kernel.callers import ServiceContext
     from core.kernel.providers import Provider
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
-from core.accounts.accounts_rules import AccountOrigin
-from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import NO_PROFILE
+from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.profiles import NO_PROFILE
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from ports.storage import Transaction
 
 

@@ -11,9 +11,9 @@ import secrets
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, events
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.mfa_rules import (
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import (
     ALPHABET,
     BACKUP_CODES,
     TOTP_CODE,
@@ -33,18 +33,19 @@ from core.accounts.mfa_rules import (
 )
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
-from core.kernel.principals import AccountGone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from core.kernel.deferred import Deferred
-    from core.kernel.principals import Caller, Person
     from ports import Ports
     from ports.storage import Transaction
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.kernel.access import AccountGone
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AccountGone, Person
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import Person
     from ports.storage import Transaction
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events, mailbox
-from core.accounts.accounts_rules import check_new_password, new_account
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.email_queue_rules import EmailKind, OwnerChange, new_email
-from core.accounts.notices import ended_secrets
-from core.accounts.platform_rules import (
+from core.accounts.model.accounts import check_new_password, new_account
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
+from core.accounts.model.platform import (
     AccountNotFound,
     AccountNotUsable,
     AccountNotVerified,
@@ -24,15 +23,18 @@ from core.accounts.platform_rules import (
     PlatformOwnerNeedsPerson,
     SecondFactorNeeded,
 )
+from core.accounts.notices import ended_secrets
+from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import PlatformCaller
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import PlatformCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -5,33 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events, mfa
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.platform import lock_target_account
-from core.accounts.platform_rules import AccountNotFound
-from core.accounts.platform_users_rules import (
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.platform import (
     ALERT_PERIOD,
     MAX_ALERTS,
     METRICS_PERIOD,
     AccountAnonymized,
+    AccountNotFound,
     CannotRemoveOwnMfa,
     FoundUser,
     MfaAlert,
     MfaMetrics,
     UserMfaStatus,
 )
+from core.accounts.platform import lock_target_account
 from core.kernel import event_catalog
+from core.kernel.access import NotAPlatformOwner
 from core.kernel.errors import refuse
-from core.kernel.principals import NotAPlatformOwner
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import PlatformCaller
     from core.kernel.event_catalog import Event
-    from core.kernel.principals import PlatformCaller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from core.accounts import events
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import AccountGone
 from core.kernel.errors import refuse
-from core.kernel.principals import AccountGone
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.profile_rules import OwnProfile, Profile, ProfileChanges
-    from core.kernel.principals import Person
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
+    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Transaction
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.notices.security_notices_rules import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.security_notices import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.notices.security_notices_rules import SecurityNotice
-    from core.kernel.principals import Caller
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.security_notices import SecurityNotice
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

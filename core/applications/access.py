@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.access_rules import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.access_rules import AccessSettings, Assignment
-    from core.applications.services_rules import Service
-    from core.kernel.principals import OrganizationCaller
+    from core.applications.model.services import Service
+    from core.applications.model.users import AccessSettings, Assignment
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
     from ports.storage import Transaction

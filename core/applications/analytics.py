@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.applications.analytics_rules import (
+from core.applications.model.analytics import (
     DEFAULT_RANGE,
     RECENT_LOGINS_BATCH,
     DailyLogins,
@@ -25,8 +25,8 @@ from core.kernel.values import Batches
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from core.billing.subscriptions_rules import SubscriptionStatus
-    from core.kernel.principals import OrganizationCaller, ServiceKey
+    from core.billing.model.subscriptions import SubscriptionStatus
+    from core.kernel.callers import OrganizationCaller, ServiceKey
     from ports import Ports
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.api_keys_rules import (
+from core.applications.model.api_keys import (
     LAST_USED_PRECISION,
     MAX_KEY_LENGTH,
     ApiKey,
@@ -17,10 +17,11 @@ from core.applications.api_keys_rules import (
     generate_key,
     parse_permissions,
 )
-from core.applications.services_rules import ServiceNotFound
-from core.kernel import principals
+from core.applications.model.services import ServiceNotFound
+from core.kernel.access import require_permission
+from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, Permission, ServiceKey
+from core.kernel.roles import Capability, Permission
 from core.kernel.values import digest, new_id
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.kernel.principals import OrganizationCaller
+    from core.applications.model.services import Service
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import PageResult
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -117,7 +118,7 @@ async def authenticate(ports: Ports, key: str, permission: Permission, *, addres
     if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
         async with ports.storage.autocommit() as autocommit:
             await autocommit.api_keys.record_use(record.key_id, now, now - LAST_USED_PRECISION)
-    principals.require_permission(caller, permission)
+    require_permission(caller, permission)
     return caller
 
 
@@ -133,5 +134,5 @@ async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission:
     if not await tx.api_keys.is_live(service.id, caller.key_id, now):
         raise ApiKeyInvalid
     # The permissions of a key never change, but the status of its organization does.
-    principals.require_permission(replace(caller, service=replace(caller.service, status=organization.status)), permission)
+    require_permission(replace(caller, service=replace(caller.service, status=organization.status)), permission)
     return organization, service

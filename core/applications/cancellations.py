@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import events
-from core.applications.cancellations_rules import (
+from core.applications.model.plans import (
     GIVE_UP_AFTER,
     IMMEDIATE_LIMIT,
     IMMEDIATE_TIMEOUT,
@@ -22,8 +22,8 @@ from core.applications.cancellations_rules import (
     Cancellation,
     CancellationNotRecorded,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, StorageDown
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from uuid import UUID

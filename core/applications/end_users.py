@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.end_users_rules import EndUserDetails, EndUserNotFound, EndUserSummary
+from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
 

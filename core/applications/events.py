@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.applications.client_settings_rules import ClientSettings, thumbprint
-from core.applications.services_rules import CLIENT_SETTINGS, ServiceSettings
+from core.applications.model.client_settings import ClientSettings, thumbprint
+from core.applications.model.services import CLIENT_SETTINGS, ServiceSettings
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.applications.access_rules import EnrollmentOrigin
-    from core.applications.api_keys_rules import ApiKey
-    from core.applications.cancellations_rules import Cancellation
-    from core.applications.plans_rules import Plan
-    from core.applications.services_rules import Service
-    from core.kernel.principals import Role
+    from core.applications.model.api_keys import ApiKey
+    from core.applications.model.plans import Cancellation, Plan
+    from core.applications.model.services import Service
+    from core.applications.model.users import EnrollmentOrigin
+    from core.kernel.roles import Role
 
 
 def user_created(user_id: UUID, service: Service) -> Event:

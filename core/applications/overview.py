@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.analytics_rules import fill_days
-from core.applications.overview_rules import Overview, compute_days, select_tasks
+from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
 
 if TYPE_CHECKING:
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from core.applications.own_applications_rules import OwnApplication
-    from core.kernel.principals import Person
+    from core.applications.model.users import OwnApplication
+    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200

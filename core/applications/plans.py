@@ -6,18 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import events, services
-from core.applications.plans_rules import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.plans import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
+from core.applications.model.services import ServiceNotFound
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Batches, new_id, provided
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.applications.plans_rules import PlanChanges, PlanTerms
-    from core.applications.services_rules import Service
-    from core.kernel.principals import OrganizationCaller
+    from core.applications.model.plans import PlanChanges, PlanTerms
+    from core.applications.model.services import Service
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 

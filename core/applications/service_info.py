@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications import api_keys, services, services_rules
-from core.applications.api_keys_rules import ApiKeyInvalid
+from core.applications import api_keys, services
+from core.applications.model import services as services_model
+from core.applications.model.api_keys import ApiKeyInvalid
 from core.kernel.errors import refuse
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 
 if TYPE_CHECKING:
-    from core.applications.services_rules import Service, ServiceSettings
-    from core.kernel.principals import ServiceKey
+    from core.applications.model.services import Service, ServiceSettings
+    from core.kernel.callers import ServiceKey
     from ports import Ports
 
 
@@ -24,9 +25,9 @@ async def find(ports: Ports, caller: ServiceKey) -> Service:
 async def update(ports: Ports, caller: ServiceKey, settings: ServiceSettings) -> Service:
     """Apply these settings to the service of the key. `settings` must not contain a service type.
 
-    Raises: the errors of `services_rules.apply_settings` and `api_keys.lock_organization_for`.
+    Raises: the errors of `services.apply_settings` and `api_keys.lock_organization_for`.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)
-        return await services.save_changes(tx, old, services_rules.apply_settings(old, settings), now)
+        return await services.save_changes(tx, old, services_model.apply_settings(old, settings), now)

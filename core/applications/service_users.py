@@ -1,7 +1,7 @@
 """The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
 
 An API key can act only on users of its service. Its rights to an account depend on who created the
-account, and on who else uses it (core.tenancy.account_control).
+account, and on who else uses it (core.tenancy.model.members).
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING
 
 from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
-from core.accounts.accounts_rules import AccountOrigin
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.service_users_rules import ServiceUser, ServiceUserNotFound, UserNotManaged
+from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
 from core.kernel.errors import refuse
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP
 from core.tenancy import members
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.applications.services_rules import Service
-    from core.kernel.principals import ServiceKey
+    from core.accounts.model.accounts import Account
+    from core.applications.model.services import Service
+    from core.kernel.callers import ServiceKey
     from core.kernel.values import Email, Keep, PageResult
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.applications import cancellations, client_settings_rules, events
-from core.applications.client_settings_rules import MAX_SECRET_OVERLAP, SecretOverlapInvalid
-from core.applications.plans_rules import FREE_PLAN_NAME, Plan
-from core.applications.services_rules import (
+from core.applications import cancellations, events
+from core.applications.model import client_settings
+from core.applications.model.client_settings import MAX_SECRET_OVERLAP, SecretOverlapInvalid
+from core.applications.model.plans import FREE_PLAN_NAME, Plan
+from core.applications.model.services import (
     SERVICE_BATCH,
     USER_BATCH,
     CreatedService,
@@ -24,18 +25,21 @@ from core.applications.services_rules import (
     apply_settings,
     ensure_client_secret,
 )
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import Capability, OrganizationNotFound, OrganizationStatus
+from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
-from core.tenancy import organizations, organizations_rules
+from core.tenancy import organizations
+from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import ServiceSettings, ServiceType
-    from core.kernel.principals import Member, OrganizationCaller, ServiceContext
-    from core.tenancy.organizations_rules import Organization
+    from core.applications.model.services import ServiceSettings, ServiceType
+    from core.kernel.callers import Member, OrganizationCaller, ServiceContext
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -127,13 +131,13 @@ async def create(
 def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
     """Return the service with these settings. The limits of the platform are checked only if its client settings change.
 
-    Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services_rules.apply_settings`.
+    Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services.apply_settings`.
     """
     new = apply_settings(service, settings)
     if new.client.jwks is not None and new.client.jwks != service.client.jwks:
         ports.client_assertions.check_keys(new.client.jwks)
     if new.client != service.client:
-        client_settings_rules.check_limits(new.client, ports.policy)
+        client_settings.check_limits(new.client, ports.policy)
     return new
 
 
@@ -270,4 +274,4 @@ async def remove(tx: Transaction, org_id: UUID, service_id: UUID, now: datetime)
     # Lock order: end users, then totals. Other transactions that change an end user lock it before
     # they count.
     await tx.services.remove_totals(org_id, service_id, removed_end_users)
-    await tx.services.purge(service_id, organizations_rules.IMMEDIATE_PURGE_LIMIT)
+    await tx.services.purge(service_id, organizations_model.IMMEDIATE_PURGE_LIMIT)

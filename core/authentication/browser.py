@@ -6,24 +6,24 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
-from core.kernel import principals
-from core.kernel.errors import Forbidden, SessionEnded, refuse
-from core.kernel.principals import (
+from core.kernel.access import (
     ImpersonatedElsewhere,
     NotOfThisOrganization,
     OrganizationNotFound,
     OwnMembershipNotConfirmed,
-    Person,
     RoleInsufficient,
-    Visitor,
+    require_capability,
 )
+from core.kernel.callers import Person, Visitor, to_acting_member, to_member
+from core.kernel.errors import Forbidden, SessionEnded, refuse
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import BrowserSession, Capability, Member, SessionContext
+    from core.kernel.callers import BrowserSession, Member, SessionContext
+    from core.kernel.roles import Capability
     from ports import Ports
     from ports.storage import Reading
 
@@ -69,15 +69,15 @@ async def authenticate_member(
     if state is not None and state.role is not None and not state.confirmed:
         raise OwnMembershipNotConfirmed
     try:
-        organization = principals.require_capability(state, capability, inactive=inactive)
+        organization = require_capability(state, capability, inactive=inactive)
     except NotOfThisOrganization:
         raise OrganizationNotFound from None
     except RoleInsufficient as refusal:
-        refusal.caller = principals.to_acting_member(user, state)
+        refusal.caller = to_acting_member(user, state)
         raise
     if user.impersonated_in not in (None, organization.id):
         raise ImpersonatedElsewhere
-    return principals.to_member(user, organization)
+    return to_member(user, organization)
 
 
 async def _load_acting_user(read: Reading, cookie: str, now: datetime, *, address: str | None, agent: str | None) -> Person:

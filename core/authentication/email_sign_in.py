@@ -14,34 +14,37 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, devices_rules, mailbox
-from core.accounts.accounts_rules import LinkInvalid
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.applications.services_rules import ServiceNotFound
+from core.accounts import attempt_limits, mailbox
+from core.accounts.model import attempt_limits as attempt_limits_model
+from core.accounts.model import devices
+from core.accounts.model.accounts import LinkInvalid
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.applications.model.services import ServiceNotFound
 from core.authentication import login
-from core.authentication.email_sign_in_rules import (
+from core.authentication.model.login import (
     EMAIL,
     MAX_EMAIL_CODE_ATTEMPTS,
     EmailCodeWrong,
     EmailSignIn,
     EmailSignInEnded,
     EmailSignInOrigin,
+    LoginFailure,
     RequestedEmailSignIn,
+    SignInMethod,
     normalize_code,
     safe_browser_name,
 )
-from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import SignInMethod
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import PresentedDevice
-    from core.applications.services_rules import Service
-    from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller, ServiceContext
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import PresentedDevice
+    from core.applications.model.services import Service
+    from core.authentication.model.login import PreAuthToken, SignedIn
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
@@ -113,12 +116,12 @@ async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, clie
         attempt = await statements.email_sign_ins.count_attempt(
             digest(secret),
             in_browser,
-            devices_rules.known_by(client),
+            devices.known_by(client),
             MAX_EMAIL_CODE_ATTEMPTS,
-            attempt_limits_rules.attempt_limit(ports.policy, SecretKind.EMAIL_CODE),
+            attempt_limits_model.attempt_limit(ports.policy, SecretKind.EMAIL_CODE),
             now,
         ) or refuse(EmailSignInEnded)
-    attempt_limits_rules.raise_if_locked(SecretKind.EMAIL_CODE, attempt.blocked_until, now)
+    attempt_limits_model.raise_if_locked(SecretKind.EMAIL_CODE, attempt.blocked_until, now)
     sign_in = attempt.sign_in
     is_right = hmac.compare_digest(code, attempt.code or "")
     if sign_in.user_id is None or not is_right:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.authentication.sessions_rules import Session
-    from core.authentication.tokens.personal_tokens_rules import PersonalToken
-    from core.authentication.tokens.signing_keys_rules import SigningKey
-    from core.kernel.principals import Member, ServiceContext
+    from core.applications.model.services import Service
+    from core.authentication.model.personal_tokens import PersonalToken
+    from core.authentication.model.sessions import Session
+    from core.authentication.model.signing_keys import SigningKey
+    from core.kernel.callers import Member, ServiceContext
     from core.kernel.providers import Provider
 
 

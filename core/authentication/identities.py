@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import events
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication import oauth_credentials
-from core.authentication.identities_rules import (
+from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
     LastSignInMethod,
@@ -25,10 +25,11 @@ from core.authentication.identities_rules import (
     PendingIdentity,
     ProviderTicket,
     ProviderToken,
+    ProviderUnknown,
     RenewalInProgress,
+    parse_provider,
 )
-from core.authentication.login_rules import PreAuthInvalid
-from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
+from core.authentication.model.login import PreAuthInvalid
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.values import digest, new_secret
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.end_users_rules import LinkedIdentity
-    from core.kernel.principals import Person
+    from core.applications.model.users import LinkedIdentity
+    from core.kernel.callers import Person
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction

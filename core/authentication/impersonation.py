@@ -12,27 +12,28 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.accounts import devices, platform
-from core.accounts.devices_rules import PresentedDevice
-from core.accounts.platform_rules import AccountNotFound, AccountNotUsable
-from core.accounts.risk import LoginRisk
-from core.applications.services_rules import ServiceNotFound
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.platform import AccountNotFound, AccountNotUsable
+from core.accounts.model.risk import LoginRisk
+from core.applications.model.services import ServiceNotFound
 from core.authentication import events, sessions
-from core.authentication.sessions_rules import NO_ENTITLEMENT, Session, TokenSubject
+from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
+from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
+from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.kernel.principals import Member, NotAPlatformOwner, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import DeviceFingerprint
-    from core.billing.subscriptions_rules import Entitlement
-    from core.kernel.principals import Person, ServiceContext
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import DeviceFingerprint
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import Person, ServiceContext
     from core.kernel.values import Email
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

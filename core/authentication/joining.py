@@ -17,31 +17,30 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, events, profiles
-from core.accounts.accounts_rules import EmailNotFree, LinkInvalid, check_new_password
-from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import ProfileChanges
-from core.applications.access_rules import AccessPolicy
+from core.accounts.model.accounts import EmailNotFree, LinkInvalid, check_new_password
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.profiles import ProfileChanges
+from core.applications.model.users import AccessPolicy
 from core.authentication import login
-from core.authentication.joining_rules import InvitationAnswer, InviteeHasAccount, OpenInvitation
-from core.authentication.login_rules import PASSWORD, SignInMethod
+from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, Person
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
-from core.tenancy.invitations_rules import InvitationExpired, InviteeCannotJoin
-from core.tenancy.members_rules import AlreadyMember
+from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
+from core.tenancy.model.members import AlreadyMember
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import PresentedDevice
-    from core.accounts.one_time_tokens import LinkContinuation
-    from core.applications.services_rules import Service
-    from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import PresentedDevice
+    from core.accounts.model.one_time_tokens import LinkContinuation
+    from core.applications.model.services import Service
+    from core.authentication.model.identities import PendingIdentity
+    from core.authentication.model.login import PreAuthToken, SignedIn
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, devices, devices_rules, mfa, mfa_rules
+from core.accounts import attempt_limits, devices, mfa
 from core.accounts import events as account_events
-from core.accounts.accounts_rules import check_password_length
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.mfa_rules import CodeWrong
+from core.accounts.model import attempt_limits as attempt_limits_model
+from core.accounts.model import devices as devices_model
+from core.accounts.model import mfa as mfa_model
+from core.accounts.model.accounts import check_password_length
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.mfa import CodeWrong
 from core.accounts.notices import security_notices
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.services import ServiceNotFound
 from core.authentication import identities
-from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import (
+from core.authentication.model.login import (
     MAX_CODE_ATTEMPTS,
     PASSWORD,
     SERVICE_REFUSALS,
@@ -28,6 +30,7 @@ from core.authentication.login_rules import (
     AccountClosed,
     CredentialsInvalid,
     EmailNotVerified,
+    LoginFailure,
     MfaAttempt,
     PendingSignIn,
     PreAuthInvalid,
@@ -37,8 +40,9 @@ from core.authentication.login_rules import (
     VerifiedSignIn,
 )
 from core.authentication.session_start import start_session
+from core.kernel.callers import Person
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
-from core.kernel.principals import Person, PreAuthClaims
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
@@ -46,12 +50,13 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import PresentedDevice
-    from core.accounts.mfa_rules import VerifiedCode
-    from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.login_rules import LoginAttempt
-    from core.kernel.principals import Caller, ServiceContext
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import PresentedDevice
+    from core.accounts.model.mfa import VerifiedCode
+    from core.authentication.model.identities import PendingIdentity
+    from core.authentication.model.login import LoginAttempt
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
@@ -120,12 +125,12 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
 
     Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.
     """
-    now, known = ports.clock.now(), devices_rules.known_by(client)
+    now, known = ports.clock.now(), devices_model.known_by(client)
     async with ports.storage.autocommit() as statements:
         attempt = await statements.attempt_limits.count_password_attempt(
-            email, known, attempt_limits_rules.attempt_limit(ports.policy, SecretKind.PASSWORD), now
+            email, known, attempt_limits_model.attempt_limit(ports.policy, SecretKind.PASSWORD), now
         )
-    attempt_limits_rules.raise_if_locked(SecretKind.PASSWORD, attempt.blocked_until, now)
+    attempt_limits_model.raise_if_locked(SecretKind.PASSWORD, attempt.blocked_until, now)
     account = attempt.account
     usable = account if account is not None and account.is_usable and account.password_hash is not None else None
     is_right = await ports.passwords.verify(usable.password_hash if usable else None, password)
@@ -241,15 +246,15 @@ async def sign_in_with_code(
 
     Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyAttempts; the errors of `find_password_service`.
     """
-    mfa_rules.check_format(code)
+    mfa_model.check_format(code)
     now = ports.clock.now()
     # Count the attempt before the code is checked. If the pending sign-in has ended, nothing is
     # counted, and the response reveals nothing about the account.
     async with ports.storage.autocommit() as statements:
-        attempt_limit, subject = attempt_limits_rules.attempt_limit(ports.policy, SecretKind.MFA), mfa_rules.attempt_subject(claims.user_id)
+        attempt_limit, subject = attempt_limits_model.attempt_limit(ports.policy, SecretKind.MFA), mfa_model.attempt_subject(claims.user_id)
         counted = await statements.pre_auths.count_attempt(claims.id, claims.user_id, MAX_CODE_ATTEMPTS, subject, attempt_limit, now)
     attempt = counted or refuse(PreAuthInvalid)
-    attempt_limits_rules.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
+    attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     user_id = attempt.account.id
     try:
         proof = await mfa.check_code(ports, user_id, attempt.enrollment, code)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications import services, services_rules
+from core.applications import services
+from core.applications.model import services as services_model
 from core.authentication import events
-from core.authentication.oauth_credentials_rules import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
+from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.providers import ProviderClient
     from ports import Ports
 
@@ -40,7 +41,7 @@ async def load_client(ports: Ports, provider: Provider, org_id: UUID | None, ser
 async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> ServiceOAuthCredentials:
     """Return the service's own credentials at this provider. Raises: ServiceNotFound, CredentialsNotSet."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_rules.ServiceNotFound)
+        service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_model.ServiceNotFound)
         return await read.oauth_credentials.find(service.org_id, service.id, provider) or refuse(CredentialsNotSet)
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TokenPurpose
 from core.authentication import events, login
-from core.authentication.login_rules import SignInMethod
+from core.authentication.model.login import SignInMethod
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, NotFound, refuse
-from core.kernel.principals import SYSTEM
 from core.kernel.providers import OwnMethod
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import PresentedDevice
-    from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.kernel.principals import Caller
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import PresentedDevice
+    from core.authentication.model.login import PreAuthToken, SignedIn
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
-    from core.authentication.tokens.dpop_rules import ProofUse
-    from core.kernel.principals import Caller, Person
+    from core.authentication.model.dpop import ProofUse
+    from core.kernel.callers import Person
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
 

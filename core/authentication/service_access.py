@@ -20,18 +20,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.applications.access_rules import DeferredEnrollment, NoAccessToService
-from core.applications.services_rules import ServiceNotFound
-from core.authentication.login_rules import NeedsCodeFlow
+from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import DeferredEnrollment, NoAccessToService
+from core.authentication.model.login import NeedsCodeFlow
+from core.kernel.access import BlockedByDirectory
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, OrganizationStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.billing.subscriptions_rules import Entitlement
-    from core.kernel.principals import ServiceContext
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

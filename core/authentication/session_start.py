@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import devices
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import events, sessions
-from core.authentication.login_rules import NeedsCodeFlow, SignedIn
+from core.authentication.model.login import NeedsCodeFlow, SignedIn
+from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
 from core.authentication.service_access import enroll_end_user
-from core.authentication.sessions_rules import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import Device
-    from core.authentication.login_rules import RedeemedGrant, VerifiedSignIn
-    from core.authentication.sessions_rules import TokenPair
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import Device
+    from core.authentication.model.login import RedeemedGrant, VerifiedSignIn
+    from core.authentication.model.sessions import TokenPair
     from ports import Ports
     from ports.storage import Transaction
 

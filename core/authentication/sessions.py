@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.openid_rules import SESSION_EXPIRY, IdToken, Scope
-from core.authentication.sessions_rules import (
+from core.authentication.model.openid import SESSION_EXPIRY, IdToken, Scope
+from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
     UNNAMED_PRESENTER,
@@ -29,31 +29,33 @@ from core.authentication.sessions_rules import (
     TokenSubject,
 )
 from core.authentication.tokens import dpop, signing_keys
-from core.kernel import principals
-from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
-from core.kernel.principals import (
-    FRONTEND_CLIENT_ID,
-    Capability,
-    Claims,
+from core.kernel.access import (
+    ImpersonatedElsewhere,
+    NotAMember,
     NotForApplications,
     OrganizationNotFound,
-    OrganizationStatus,
-    Person,
     RoleInsufficient,
+    require_capability,
+    to_person,
 )
+from core.kernel.callers import OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
+from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
+from core.kernel.roles import Capability
 from core.kernel.values import PageResult, digest, new_id, new_secret
-from core.tenancy import organizations_rules
+from core.tenancy.model import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.profile_rules import OwnProfile
-    from core.authentication.openid_rules import Authentication, ResourceGrant
-    from core.authentication.tokens.dpop_rules import ProofUse
-    from core.kernel.principals import Caller, Member, MembershipState, ServiceContext
-    from core.tenancy.organizations_rules import Membership
+    from core.accounts.model.profiles import OwnProfile
+    from core.authentication.model.dpop import ProofUse
+    from core.authentication.model.openid import Authentication, ResourceGrant
+    from core.kernel.callers import Member, MembershipState, ServiceContext
+    from core.kernel.causes import Caller
+    from core.tenancy.model.organizations import Membership
     from ports import Ports
 
 
@@ -73,7 +75,7 @@ async def load_person(
             context = await read.sessions.load_session_context(claims.session_id, claims.user_id, claims.org_id, now)
         else:
             context = await read.sessions.load_application_session_context(claims.client_id, claims.session_id, claims.user_id, now)
-    return principals.to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
+    return to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
 
 
 async def load_person_with_profile(
@@ -88,7 +90,7 @@ async def load_person_with_profile(
         context, profile = await read.sessions.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
-    user = principals.to_person(claims, context, address=address, agent=agent)
+    user = to_person(claims, context, address=address, agent=agent)
     return user, profile.seen_by(user)
 
 
@@ -110,7 +112,7 @@ async def load_member(
     organization has no control over the account.
 
     Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
-    `principals.require_capability`.
+    `access.require_capability`.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, claims, proof, address=address, agent=agent)
@@ -118,21 +120,21 @@ async def load_member(
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context = await read.sessions.load_session_context_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
-    user = principals.to_person(claims, context, address=address, agent=agent, allow_former_users=True)
+    user = to_person(claims, context, address=address, agent=agent, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     try:
-        organization = principals.require_capability(acts_in, capability, inactive=inactive)
+        organization = require_capability(acts_in, capability, inactive=inactive)
     except RoleInsufficient as refusal:
         refusal.caller = _confirmed_member(user, claims, acts_in)
         raise
     if user.impersonated_in not in (None, organization.id):
-        raise principals.ImpersonatedElsewhere
+        raise ImpersonatedElsewhere
     if claims.org == organization.slug and claims.org_id != organization.id:
-        raise principals.NotAMember  # the token names an organization that had this slug before (security J-6)
+        raise NotAMember  # the token names an organization that had this slug before (security J-6)
     if acts_in is not None and not acts_in.confirmed and user.impersonator_id is None:
         async with ports.storage.autocommit() as statements:
             await statements.members.confirm(organization.id, user.user_id, now)
-    return principals.to_member(user, organization)
+    return to_member(user, organization)
 
 
 def _confirmed_member(user: Person, claims: Claims, state: MembershipState | None) -> Member | None:
@@ -144,7 +146,7 @@ def _confirmed_member(user: Person, claims: Claims, state: MembershipState | Non
         return None
     if claims.org == state.slug and claims.org_id != state.id:  # the token names an earlier organization
         return None
-    return principals.to_acting_member(user, state)
+    return to_acting_member(user, state)
 
 
 def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
@@ -358,7 +360,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     removes the membership takes the same lock before it ends the sessions in this organization.
     Every request checks whether the organization is suspended.
 
-    Raises: SessionEnded; Limited after too many lost races; the errors of `principals.require_capability`.
+    Raises: SessionEnded; Limited after too many lost races; the errors of `access.require_capability`.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     expires_at = now + ports.policy.refresh_token_ttl
@@ -366,8 +368,8 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
         membership = await tx.members.lock(caller.acts_in.id, caller.user_id)
         organization = await tx.organizations.by_id(caller.acts_in.id) or refuse(OrganizationNotFound)
         role = None if membership is None else membership.role
-        principals.require_capability(organizations_rules.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
-        assert membership is not None, "principals.require_capability refuses users who are not members"
+        require_capability(organizations.to_membership_state(organization, role), Capability.ORGANIZATION_VIEW)
+        assert membership is not None, "require_capability refuses users who are not members"
         for _ in range(MAX_LOST_RACES):
             ends_at = await tx.sessions.select_organization(caller.session_id, organization.id, digest(refresh_token), now, expires_at)
             if ends_at is not None:

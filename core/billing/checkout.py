@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from core.applications import services
 from core.billing import subscriptions
-from core.billing.checkout_rules import (
+from core.billing.model.checkout import (
     BillingNotConfigured,
     Checkout,
     CheckoutPlanOfAnotherService,
@@ -23,17 +23,18 @@ from core.billing.checkout_rules import (
     UnknownPlan,
     is_return_url,
 )
-from core.billing.provider_facts import SOON
-from core.billing.provider_objects import CheckoutMetadata
+from core.billing.model.provider_facts import SOON
+from core.billing.model.provider_objects import CheckoutMetadata
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, refuse
-from core.kernel.principals import SYSTEM, Capability
+from core.kernel.roles import Capability
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.billing.checkout_rules import CheckoutSession
-    from core.kernel.principals import Member
+    from core.billing.model.checkout import CheckoutSession
+    from core.kernel.callers import Member
     from ports import Ports
 
 

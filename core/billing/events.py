@@ -8,7 +8,7 @@ from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
-    from core.billing.subscriptions_rules import Subscription
+    from core.billing.model.subscriptions import Subscription
 
 
 def subscription_created(subscription: Subscription) -> Event:

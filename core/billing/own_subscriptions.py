@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 from core.accounts.own_account import lock_own_account
 from core.applications import cancellations
 from core.billing import subscriptions
-from core.billing.subscriptions_rules import OwnSubscriptionNotFound
+from core.billing.model.subscriptions import OwnSubscriptionNotFound
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.billing.subscriptions_rules import OwnSubscription
-    from core.kernel.principals import Person
+    from core.billing.model.subscriptions import OwnSubscription
+    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200

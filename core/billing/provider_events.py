@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from core.accounts.email_queue_rules import EmailKind
-from core.billing.provider_events_rules import APPLIED, BillingEvent, Effect, EventInvalid
-from core.billing.provider_facts import SOON, next_check
-from core.billing.provider_objects import (
+from core.accounts.model.email_queue import EmailKind
+from core.billing.model.provider_events import APPLIED, BillingEvent, Effect, EventInvalid
+from core.billing.model.provider_facts import SOON, next_check
+from core.billing.model.provider_objects import (
     UnreadableObject,
     invoice_page_url,
     invoice_period_end,
@@ -25,14 +25,14 @@ from core.billing.provider_objects import (
     require_provider_id,
 )
 from core.billing.provider_state import apply_provider_state, notify_subscriber, update_subscription
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import KEEP, new_id, parse_id
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.billing.provider_facts import LockedSubscription
+    from core.billing.model.provider_facts import LockedSubscription
     from ports import Ports
     from ports.storage import Transaction
 

@@ -1,7 +1,7 @@
 """The state of our subscriptions, derived from facts about the payment provider's subscriptions (decisions 165, 166, 169; security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
-They are stored (core.billing.provider_facts), and the state that follows from them is written to
+They are stored (core.billing.model.provider_facts), and the state that follows from them is written to
 our subscription. If there is none yet, it is created as soon as its user, service and plan are
 known and verified.
 """
@@ -11,20 +11,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.applications.cancellations_rules import Cancellation
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.applications.model.plans import Cancellation
 from core.billing import events, subscriptions
-from core.billing.provider_events_rules import Effect
-from core.billing.provider_facts import CHECK_INTERVAL, LockedSubscription, SubscriptionFacts, next_check
-from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
+from core.billing.model.provider_events import Effect
+from core.billing.model.provider_facts import CHECK_INTERVAL, DerivedState, LockedSubscription, SubscriptionFacts, next_check
+from core.billing.model.subscriptions import Subscription, SubscriptionStatus
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.billing.checkout_rules import CheckoutMatch
-    from core.billing.provider_objects import CheckoutMetadata, ProviderSubscription
-    from core.billing.subscriptions_rules import SubscribedPlan
+    from core.billing.model.checkout import CheckoutMatch
+    from core.billing.model.provider_objects import CheckoutMetadata, ProviderSubscription
+    from core.billing.model.subscriptions import SubscribedPlan
     from ports.storage import Transaction
 
 
@@ -178,19 +178,14 @@ async def update_subscription(
         return Effect.MISMATCH
     if new.object_at != old.object_at:
         new = replace(new, waits_for=None)  # decided again below; an event about an invoice does not end the wait
-    before, state = old.derived_state, new.derived_state
+    state = new.derived_state
     # An API key may have changed our subscription. Its change stays unless the event brings a new
     # state or newer facts about the status. A final state never changes.
-    is_news = state != before or new.has_newer_status_than(old)
+    is_news = state != old.derived_state or new.has_newer_status_than(old)
     if state is None or not is_news or old.ended or await _was_ended_here(tx, current):
         await tx.billing.save_facts(new, now, check_at=next_check(new, now))
         return Effect.UNCHANGED
-    changed, is_price_known = replace(current, status=state.status), True
-    if before is None or state.period_end != before.period_end:
-        changed = replace(changed, current_period_end=state.period_end or current.current_period_end)
-    if before is None or state.price_id != before.price_id:
-        plan = await _plan_of_price(tx, current, state.price_id, current.plan)
-        changed, is_price_known = replace(changed, plan=plan or current.plan), plan is not None
+    changed, is_price_known = await _apply_state(tx, current, old.derived_state, state)
     other = await _lock_live_subscription(tx, current, now) if changed.status.is_live and not current.status.is_live else None
     if other is not None:
         # Keep the old facts, so that the change is applied after the other subscription has ended
@@ -199,16 +194,33 @@ async def update_subscription(
         return Effect.DUPLICATE_SUBSCRIPTION
     await tx.billing.save_facts(new, now, check_at=next_check(new, now))
     if changed != current:
-        await tx.subscriptions.save(current, changed, now)
-        if changed.status is SubscriptionStatus.CANCELLED:
-            tx.record(events.subscription_canceled(current))
-        else:
-            tx.record(events.subscription_updated(current, changed))
-        if not changed.status.is_live:
-            await subscriptions.end_lost_access(tx, [changed], now)
+        await _save_change(tx, current, changed, now)
     if not is_price_known:
         return Effect.MISMATCH
     return Effect.UNCHANGED if changed == current else Effect.DONE
+
+
+async def _apply_state(
+    tx: Transaction, current: Subscription, before: DerivedState | None, state: DerivedState
+) -> tuple[Subscription, bool]:
+    """Return our subscription with what changed in the state of the provider's, and whether its price is one of the service."""
+    changed, is_price_known = replace(current, status=state.status), True
+    if before is None or state.period_end != before.period_end:
+        changed = replace(changed, current_period_end=state.period_end or current.current_period_end)
+    if before is None or state.price_id != before.price_id:
+        plan = await _plan_of_price(tx, current, state.price_id, current.plan)
+        changed, is_price_known = replace(changed, plan=plan or current.plan), plan is not None
+    return changed, is_price_known
+
+
+async def _save_change(tx: Transaction, current: Subscription, changed: Subscription, now: datetime) -> None:
+    await tx.subscriptions.save(current, changed, now)
+    if changed.status is SubscriptionStatus.CANCELLED:
+        tx.record(events.subscription_canceled(current))
+    else:
+        tx.record(events.subscription_updated(current, changed))
+    if not changed.status.is_live:
+        await subscriptions.end_lost_access(tx, [changed], now)
 
 
 async def _was_ended_here(tx: Transaction, subscription: Subscription) -> bool:

@@ -12,11 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import cancellations
-from core.billing.provider_events_rules import Effect
-from core.billing.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
-from core.billing.provider_objects import LAPSED_STATUS, ProviderSubscription
-from core.billing.provider_state import apply_provider_state
-from core.billing.reconciliation_rules import (
+from core.billing.model.provider_events import (
     CHECKOUT_CHECK_PERIOD,
     LEASE,
     LEASE_NAME,
@@ -24,18 +20,22 @@ from core.billing.reconciliation_rules import (
     RECHECK_INTERVAL,
     REPORTED_EFFECTS,
     RETRY_INTERVAL,
+    Effect,
     Report,
 )
+from core.billing.model.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
+from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSubscription
+from core.billing.provider_state import apply_provider_state
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed
-from core.kernel.principals import SYSTEM
-from core.maintenance.housekeeping_rules import BACKED_OFF, FAILED
+from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
-    from core.billing.provider_objects import ProviderSnapshot
+    from core.billing.model.provider_objects import ProviderSnapshot
     from ports import Ports
 
 

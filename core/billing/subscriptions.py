@@ -11,12 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.applications import api_keys, cancellations, services
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.cancellations_rules import Cancellation
-from core.applications.plans_rules import PlanNotFound
-from core.applications.service_users_rules import ServiceUserNotFound
+from core.applications.model.plans import Cancellation, PlanNotFound
+from core.applications.model.users import EnrollmentOrigin, ServiceUserNotFound
 from core.billing import events
-from core.billing.subscriptions_rules import (
+from core.billing.model.subscriptions import (
     EXPIRY_BATCH,
     LEASE,
     LEASE_NAME,
@@ -34,7 +32,7 @@ from core.billing.subscriptions_rules import (
     SubscriptionStatus,
 )
 from core.kernel.errors import refuse
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP, PageResult, new_id, provided
 from core.maintenance import housekeeping
 
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller, Person, ServiceKey
+    from core.kernel.callers import OrganizationCaller, Person, ServiceKey
     from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.eventing.deliveries_rules import (
+from core.eventing.model.webhooks import (
     LEASE_MARGIN,
     WAKE_LIMIT,
     ClaimedDelivery,
@@ -26,8 +26,8 @@ from core.eventing.deliveries_rules import (
     build_headers,
     failed_outcome,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

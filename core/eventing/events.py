@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.eventing.logout_notices_rules import ClaimedLogoutNotice
-    from core.eventing.siem_rules import SiemConfiguration
-    from core.eventing.webhooks_rules import Webhook
+    from core.eventing.model.logout_notices import ClaimedLogoutNotice
+    from core.eventing.model.siem import SiemConfiguration
+    from core.eventing.model.webhooks import Webhook
     from core.kernel.errors import Refusal
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.authentication.openid_rules import LogoutToken
+from core.authentication.model.openid import LogoutToken
 from core.eventing import events
-from core.eventing.deliveries_rules import (
+from core.eventing.model.logout_notices import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
+from core.eventing.model.webhooks import (
     LEASE_MARGIN,
     WAKE_LIMIT,
     DeliveryBatch,
@@ -20,9 +21,8 @@ from core.eventing.deliveries_rules import (
     DispatchCapacity,
     failed_outcome,
 )
-from core.eventing.logout_notices_rules import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:

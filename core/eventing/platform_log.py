@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.eventing.audit_rules import EXPORT_BATCH, PlatformAuditEntryNotFound
+from core.eventing.model.audit import EXPORT_BATCH, PlatformAuditEntryNotFound
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, PageResult
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
+    from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
     from core.kernel.values import Page
     from ports import Ports
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.eventing import events
-from core.kernel.principals import Member, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Member, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.rate_limits import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
+    from core.kernel.causes import Caller
     from core.kernel.errors import Refusal
-    from core.kernel.principals import Caller
     from ports import Ports
 
 # Entries per organization and caller: ten at once, and at most twenty in any hour.

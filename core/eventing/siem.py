@@ -11,9 +11,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.eventing import audit_rules, events
-from core.eventing.audit_rules import AuditEntry
-from core.eventing.siem_rules import (
+from core.eventing import events
+from core.eventing.model import audit
+from core.eventing.model.audit import AuditEntry
+from core.eventing.model.siem import (
     LEASE,
     MAX_BYTES,
     POST_TIMEOUT,
@@ -31,16 +32,17 @@ from core.eventing.siem_rules import (
     new_sink,
     result_of,
 )
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
-from core.kernel.principals import SYSTEM, Capability
+from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
@@ -105,7 +107,7 @@ def _test_entry(caller: OrganizationCaller, now: datetime) -> AuditEntry:
     return AuditEntry(
         id=new_id(),
         org_id=caller.acts_in.id,
-        actor=audit_rules.actor_of(caller),
+        actor=audit.actor_of(caller),
         impersonator=None,
         action="siem.test",
         target_type="organization",

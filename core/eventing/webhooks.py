@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from core.eventing import deliveries_rules, events
-from core.eventing.deliveries_rules import PING, DeliveryNotFound
-from core.eventing.webhooks_rules import (
+from core.eventing import events
+from core.eventing.model import webhooks
+from core.eventing.model.webhooks import (
     OVERLAP,
+    PING,
+    DeliveryNotFound,
     NoWebhookChanges,
     TooManyWebhooks,
     Webhook,
@@ -22,16 +24,17 @@ from core.eventing.webhooks_rules import (
 )
 from core.kernel.errors import refuse
 from core.kernel.outbound import parse_target
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, new_id, provided
-from core.tenancy import organizations, organizations_rules
+from core.tenancy import organizations
+from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.eventing.deliveries_rules import Delivery
-    from core.kernel.principals import OrganizationCaller
+    from core.eventing.model.webhooks import Delivery
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
     from ports import Ports
 
@@ -134,7 +137,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         await tx.webhooks.delete(organization.id, webhook.id, ports.clock.now())
-        await tx.deliveries.purge(webhook.id, organizations_rules.IMMEDIATE_PURGE_LIMIT)
+        await tx.deliveries.purge(webhook.id, organizations_model.IMMEDIATE_PURGE_LIMIT)
         tx.record(events.webhook_deleted(webhook))
 
 
@@ -167,7 +170,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)
         if not webhook.is_active:
             raise WebhookInactive
-        payload = deliveries_rules.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
+        payload = webhooks.build_ping_payload(webhook.org_id, webhook.id, webhook.name, caller, now)
         return await tx.deliveries.add(new_id(), webhook.org_id, webhook.id, PING, payload, caller.actor_id, now)
 
 

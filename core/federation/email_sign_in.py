@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.authentication import email_sign_in, email_sign_in_rules
-from core.authentication.email_sign_in_rules import EmailSignInOff
-from core.authentication.login_rules import PreAuthToken
+from core.authentication import email_sign_in
+from core.authentication.model import login as email_sign_in_model
+from core.authentication.model.login import EmailSignInOff, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserTarget
 from core.kernel.page_paths import ACCOUNT_PATH
 
 if TYPE_CHECKING:
-    from core.accounts.devices_rules import PresentedDevice
-    from core.applications.services_rules import Service
-    from core.authentication.email_sign_in_rules import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
+    from core.accounts.model.devices import PresentedDevice
+    from core.applications.model.services import Service
+    from core.authentication.model.login import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
     from core.federation.sign_in import BrowserSignIn
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
     from core.kernel.values import Email
     from ports import Ports
 
@@ -112,7 +112,7 @@ async def _complete_in_browser(
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:
-    if not email_sign_in_rules.is_on(ports.policy, None if service is None else service.email_sign_in):
+    if not email_sign_in_model.is_on(ports.policy, None if service is None else service.email_sign_in):
         raise EmailSignInOff
 
 

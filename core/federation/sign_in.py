@@ -12,16 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, overload
 
-from core.applications.access_rules import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.authentication import joining, login, owner_recovery
-from core.authentication.email_sign_in_rules import EMAIL, is_on
-from core.authentication.login_rules import PASSWORD, PreAuthToken, SignedIn
+from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, SignedIn, is_on
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
-from core.federation.oauth.authorization_rules import Authorization, OrgOrServiceMissing
+from core.federation.oauth.model.authorization import Authorization, OrgOrServiceMissing
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream import social
 from core.kernel.errors import Invalid
@@ -31,14 +30,16 @@ from core.tenancy import branding
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.devices_rules import PresentedDevice
-    from core.applications.services_rules import Service
-    from core.authentication.sessions_rules import TokenPair
-    from core.federation.upstream.social_rules import ProviderState
-    from core.kernel.principals import Caller, PreAuthClaims, ServiceContext
+    from core.accounts.model.devices import PresentedDevice
+    from core.applications.model.services import Service
+    from core.authentication.model.sessions import TokenPair
+    from core.federation.model.sign_in import ProviderState
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
+    from core.kernel.claims import PreAuthClaims
     from core.kernel.providers import FederatedIdentity, Provider
     from core.kernel.values import Email
-    from core.tenancy.branding_rules import Design
+    from core.tenancy.model.branding import Design
     from ports import Ports
 
 

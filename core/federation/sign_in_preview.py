@@ -8,37 +8,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.applications.access_rules import NoAccessToService
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.services import ServiceNotFound
+from core.applications.model.users import NoAccessToService
 from core.authentication import sessions
-from core.authentication.openid_rules import Authentication
-from core.authentication.sessions_rules import OpenIdSubject, TokenSubject
+from core.authentication.model.openid import Authentication
+from core.authentication.model.sessions import OpenIdSubject, TokenSubject
+from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
 from core.federation.oauth import authorization_steps
-from core.federation.oauth.authorization_rules import (
+from core.federation.oauth.authorization_steps import Step
+from core.federation.oauth.model.authorization import (
     Authorization,
     AuthorizationRefused,
     AuthorizationRequest,
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.authorization_steps import Step
-from core.federation.oauth.pushed_requests_rules import PushedRequest
+from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.sign_in_preview_rules import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
-from core.kernel.principals import OrganizationStatus, Visitor
 from core.kernel.values import new_id, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.applications.services_rules import Service
-    from core.authentication.openid_rules import OpenIdGrant
-    from core.federation.saml.configuration_rules import SamlIdentityProvider
-    from core.kernel.principals import BrowserSession, Member, ServiceContext
+    from core.accounts.model.accounts import Account
+    from core.applications.model.services import Service
+    from core.authentication.model.openid import OpenIdGrant
+    from core.federation.saml.model.configuration import SamlIdentityProvider
+    from core.kernel.callers import BrowserSession, Member, ServiceContext
     from ports import Ports
 
 DEFAULT_SCOPE = "openid profile email org roles"

@@ -17,7 +17,7 @@ from core.kernel.errors import Forbidden, Invalid
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from core.kernel.principals import Capability
+    from core.kernel.roles import Capability
 
 
 class Area(StrEnum):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it

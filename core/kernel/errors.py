@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 if TYPE_CHECKING:
-    from core.kernel.principals import Caller
+    from core.kernel.causes import Caller
 
 
 class Refusal(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, new_email
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, new_email
 from core.maintenance import housekeeping
-from core.maintenance.expiring_secrets_rules import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
+from core.maintenance.model.expiring_secrets import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
 
 if TYPE_CHECKING:
     from datetime import datetime

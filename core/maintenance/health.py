@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.maintenance.health_rules import InstallationHealth, KeyState, QueueState
+from core.maintenance.model.health import InstallationHealth, KeyState, QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.maintenance.health_rules import CheckFinding, SettingInForce
+    from core.maintenance.model.health import CheckFinding, SettingInForce
     from ports import Ports
 
 

@@ -9,11 +9,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.accounts.mfa_rules import SETUP_TTL
-from core.accounts.notices.security_notices_rules import UNDO_TTL
-from core.kernel.principals import SYSTEM
+from core.accounts.model.mfa import SETUP_TTL
+from core.accounts.model.security_notices import UNDO_TTL
+from core.kernel.causes import SYSTEM
 from core.maintenance import log_redaction
-from core.maintenance.housekeeping_rules import (
+from core.maintenance.model.housekeeping import (
     BATCH,
     BILLING_KEPT,
     CODES_KEPT,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.principals import SYSTEM
-from core.maintenance.log_redaction_rules import BATCH
+from core.kernel.causes import SYSTEM
+from core.maintenance.model.log_redaction import BATCH
 
 if TYPE_CHECKING:
     from uuid import UUID

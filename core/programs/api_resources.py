@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.applications import access
-from core.applications.access_rules import AccessPolicy, AssigneeNotFound
+from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep, new_id, provided
 from core.programs import events
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     DEFAULT_TOKEN_SECONDS,
     MAX_RESOURCES,
     ApiResource,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
-    from core.programs.api_resources_rules import ResourceAssignment, ResourceScope
+    from core.programs.model.api_resources import ResourceAssignment, ResourceScope
     from ports import Ports
     from ports.storage import Reading, Transaction
 

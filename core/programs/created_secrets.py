@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.programs import events
 from core.tenancy import organizations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.notices.ended_secrets_rules import CreatedSecret
-    from core.kernel.principals import Member
+    from core.accounts.model.security_notices import CreatedSecret
+    from core.kernel.callers import Member
     from ports import Ports
 
 

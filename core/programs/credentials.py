@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.applications.client_settings_rules import ClientKeysInvalid, parse_keys, thumbprint
+from core.applications.model.client_settings import ClientKeysInvalid, parse_keys, thumbprint
 from core.kernel import scannable_secrets, uris
 from core.kernel.errors import refuse
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import digest, new_id
-from core.programs.credentials_rules import (
+from core.programs.model.credentials import (
     MAX_FEDERATED,
     MAX_STORED,
     Credential,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.programs.credentials_rules import NewCredential
+    from core.programs.model.credentials import NewCredential
     from ports import Ports
     from ports.storage import Transaction
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from core.accounts.email_queue_rules import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
-from core.programs.service_accounts_rules import in_declared_order, scopes_in_order
+from core.programs.model.service_accounts import in_declared_order, scopes_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.accounts.notices.ended_secrets_rules import CreatedSecret
-    from core.programs.api_resources_rules import ApiResource, ResourceClient
-    from core.programs.credentials_rules import Credential
-    from core.programs.service_accounts_rules import ServiceAccount
+    from core.accounts.model.security_notices import CreatedSecret
+    from core.programs.model.api_resources import ApiResource, ResourceClient
+    from core.programs.model.credentials import Credential
+    from core.programs.model.service_accounts import ServiceAccount
 
 
 def api_resource_created(resource: ApiResource) -> Event:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
 from core.programs import api_resources, credentials, events
-from core.programs.api_resources_rules import ApiResourceNotFound
-from core.programs.credentials_rules import CredentialKind, NotForApiResources
+from core.programs.model.api_resources import ApiResourceNotFound
+from core.programs.model.credentials import CredentialKind, NotForApiResources
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
-    from core.programs.credentials_rules import Credential, NewCredential
+    from core.kernel.callers import OrganizationCaller
+    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
 
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from core.kernel import principals
+from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_acting_service_account
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
-from core.kernel.principals import ActingServiceAccount, NeedsPerson, NotAPlatformOwner, ServiceAccountCaller
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from core.kernel.principals import ProgramClaims, Requirement
-    from core.programs.service_accounts_rules import ServiceAccountContext
+    from core.kernel.access import Requirement
+    from core.kernel.claims import ProgramClaims
+    from core.programs.model.service_accounts import ServiceAccountContext
     from ports import Ports
     from ports.storage import Reading
 
@@ -33,8 +34,8 @@ async def authenticate_member(
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
-    Raises: ProgramStopped if the account is not live; the errors of `principals.require_capability` and
-    `principals.check_service_account`.
+    Raises: ProgramStopped if the account is not live; the errors of `access.require_capability` and
+    `access.check_service_account`.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
@@ -43,14 +44,14 @@ async def authenticate_member(
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     account = _to_caller(claims, context, address=address, agent=agent)
     if context.acts_in is not None and context.acts_in.role is None:
-        raise principals.NotOfThisOrganization
+        raise NotOfThisOrganization
     try:
-        organization = principals.require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
-        principals.check_service_account(account, requirement)
+        organization = require_capability(context.acts_in, requirement.capability, inactive=requirement.inactive)
+        check_service_account(account, requirement)
     except Forbidden as refusal:
         refusal.caller = account
         raise
-    return principals.to_acting_service_account(account, organization)
+    return to_acting_service_account(account, organization)
 
 
 async def authenticate_on_platform(
@@ -65,7 +66,7 @@ async def authenticate_on_platform(
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
-    organization; the errors of `principals.check_service_account`.
+    organization; the errors of `access.check_service_account`.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
@@ -74,7 +75,7 @@ async def authenticate_on_platform(
     if context.org_id is not None:
         raise NotAPlatformOwner
     account = _to_caller(claims, context, address=address, agent=agent)
-    principals.check_service_account(account, requirement)
+    check_service_account(account, requirement)
     return account
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel import principals
+from core.kernel.access import RoleInsufficient
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, RoleInsufficient
+from core.kernel.roles import Capability, has_capability
 from core.programs import events, service_accounts
-from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.service_accounts_rules import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
+from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
+from core.programs.model.service_accounts import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import Member
-    from core.programs.service_accounts_rules import ServiceAccount
+    from core.kernel.callers import Member
+    from core.programs.model.service_accounts import ServiceAccount
     from ports import Ports
     from ports.storage import Transaction
 
@@ -65,6 +65,6 @@ async def remove(ports: Ports, caller: Member, account_id: UUID, resource_id: UU
 async def _lock_for(tx: Transaction, caller: Member, account_id: UUID) -> ServiceAccount:
     """Lock the service account for its change, as `service_accounts.lock_for` does. The caller may manage API resources, too."""
     account, role = await service_accounts.lock_for(tx, caller, account_id)
-    if not principals.has_capability(role, Capability.RESOURCES_MANAGE):
+    if not has_capability(role, Capability.RESOURCES_MANAGE):
         raise RoleInsufficient
     return account

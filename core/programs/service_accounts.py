@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from core.accounts import platform
 from core.accounts.notices import ended_secrets
+from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, Member, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.values import KEEP, Keep, new_id
 from core.programs import credentials, events
-from core.programs.service_accounts_rules import (
+from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     ListedServiceAccount,
     NoServiceAccountChanges,
@@ -43,9 +44,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from core.kernel.api_scopes import ApiScope
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from core.kernel.values import Page, PageResult
-    from core.programs.credentials_rules import Credential, NewCredential
+    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
     from ports.storage import Transaction
 

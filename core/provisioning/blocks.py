@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import events
-from core.provisioning.blocks_rules import NotBlocked
+from core.provisioning.model.users import NotBlocked
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import OrganizationCaller
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Page, PageResult
-    from core.provisioning.blocks_rules import DirectoryBlock
+    from core.provisioning.model.users import DirectoryBlock
     from ports import Ports
     from ports.storage import Transaction
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import Role
-    from core.provisioning.tokens_rules import ScimToken
+    from core.kernel.roles import Role
+    from core.provisioning.model.directories import ScimToken
 
 
 def user_provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:

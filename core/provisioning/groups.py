@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.group_patches import GroupMemberUnknown
-from core.provisioning.groups_rules import (
+from core.provisioning.model.group_patches import GroupMemberUnknown
+from core.provisioning.model.groups import (
     BATCH_SIZE,
     GroupMember,
     GroupNotFound,
@@ -21,7 +21,7 @@ from core.provisioning.groups_rules import (
     require_own_group,
     to_group,
 )
-from core.provisioning.users_rules import ProtectedUser, require_member_capacity
+from core.provisioning.model.users import ProtectedUser, require_member_capacity
 from core.tenancy import events, members
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import ScimClient
-    from core.provisioning.filters import ScimFilter
-    from core.provisioning.group_patches import GroupChanges
+    from core.kernel.callers import ScimClient
+    from core.provisioning.model.filters import ScimFilter
+    from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports
     from ports.storage import Transaction
 
@@ -82,27 +82,13 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
-        joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
-        async for batch in _load_members(tx, caller.org_id, changes):
-            for member in batch:
-                known += member.user_id in changes.others.added
-                own = changes.of(provisioned=member.is_provisioned)
-                if member.user_id in own.added:
-                    if member.role is None and not member.is_blocked:
-                        joining.append(member)
-                elif member.role is not None and (not member.is_protected if own.replace_all else member.user_id in own.removed):
-                    leaving.append(member)
+        joining, leaving, known = await _find_changed_members(tx, caller.org_id, changes)
         organization = locked_organization()
         if known < len(changes.others.added):
             raise GroupMemberUnknown
         if joining or leaving:
             await tx.scim_users.lock(organization.id, [member.user_id for member in (*joining, *leaving)])
-        if leaving:  # read again after the lock: making a user a platform owner does not lock the organization
-            owners = await tx.scim_users.platform_owners([member.user_id for member in leaving])
-            protected = [member for member in leaving if member.is_protected or member.user_id in owners]
-            if not all(changes.of(provisioned=member.is_provisioned).replace_all for member in protected):
-                raise ProtectedUser
-            leaving = [member for member in leaving if member.user_id not in owners]
+        leaving = await _without_platform_owners(tx, leaving, changes)
         require_member_capacity(organization, len(joining) - len(leaving))
         await _remove_members(tx, organization.id, leaving, now)
         await _restore_members(tx, organization.id, joining, now)
@@ -114,6 +100,35 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
         if joining or leaving or external_id != present_id:
             organization = replace(organization, members_changed_at=now)
     return to_group(organization, external_id)
+
+
+async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> tuple[list[GroupMember], list[GroupMember], int]:
+    """Return the users who join, those who leave, and the number of known users that the changes add by name."""
+    joining, leaving, known = list[GroupMember](), list[GroupMember](), 0
+    async for batch in _load_members(tx, org_id, changes):
+        for member in batch:
+            known += member.user_id in changes.others.added
+            own = changes.of(provisioned=member.is_provisioned)
+            if member.user_id in own.added:
+                if member.role is None and not member.is_blocked:
+                    joining.append(member)
+            elif member.role is not None and (not member.is_protected if own.replace_all else member.user_id in own.removed):
+                leaving.append(member)
+    return joining, leaving, known
+
+
+async def _without_platform_owners(tx: Transaction, leaving: list[GroupMember], changes: GroupChanges) -> list[GroupMember]:
+    """Return the locked users who may leave. Making a user a platform owner does not lock the organization, so it is read again.
+
+    Raises: ProtectedUser if the changes name a user who must stay.
+    """
+    if not leaving:
+        return leaving
+    owners = await tx.scim_users.platform_owners([member.user_id for member in leaving])
+    protected = [member for member in leaving if member.is_protected or member.user_id in owners]
+    if not all(changes.of(provisioned=member.is_provisioned).replace_all for member in protected):
+        raise ProtectedUser
+    return [member for member in leaving if member.user_id not in owners]
 
 
 def _load_members(tx: Transaction, org_id: UUID, changes: GroupChanges) -> Batches[GroupMember]:

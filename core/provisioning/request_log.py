@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
-    from core.provisioning.request_log_rules import ScimRequest
+    from core.kernel.callers import OrganizationCaller
+    from core.provisioning.model.directories import ScimRequest
     from ports import Ports
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hmac
 from typing import TYPE_CHECKING
 
+from core.kernel.callers import OrganizationStatus, ScimClient
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import Capability, OrganizationStatus, ScimClient
+from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
 from core.provisioning import events
-from core.provisioning.tokens_rules import (
+from core.provisioning.model.directories import (
     MAX_TOKEN_LENGTH,
     MAX_TOKENS,
     TOKEN_START,
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
-    from core.provisioning.tokens_rules import ScimTokenRecord
-    from core.tenancy.organizations_rules import Organization
+    from core.kernel.callers import OrganizationCaller
+    from core.provisioning.model.directories import ScimTokenRecord
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

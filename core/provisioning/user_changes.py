@@ -6,13 +6,13 @@ from dataclasses import replace as with_changes
 from typing import TYPE_CHECKING
 
 from core.accounts import email_changes
-from core.accounts.accounts_rules import EmailNotFree
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.profile_rules import ProfileChanges
+from core.accounts.model.accounts import EmailNotFree
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.profiles import ProfileChanges
 from core.kernel.errors import refuse
 from core.provisioning import blocks, events
-from core.provisioning.profiles_rules import ScimProfile, changed_attributes, to_account_profile
-from core.provisioning.users_rules import (
+from core.provisioning.model.profiles import ScimProfile, changed_attributes, to_account_profile
+from core.provisioning.model.users import (
     AnonymizedUser,
     DomainOfAnother,
     ProtectedUser,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
+    from core.accounts.model.accounts import Account
     from core.kernel.values import Email
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -51,10 +51,8 @@ async def apply_changes(
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not (changes_profile or changes_shown_email or changes_active):
         return user
-    if user.is_protected:
-        raise ProtectedUser
-    if user.is_anonymized:
-        raise AnonymizedUser
+    if user.is_protected or user.is_anonymized:
+        raise ProtectedUser if user.is_protected else AnonymizedUser
     changes_email, activates, is_taken = new.email not in (user.email, account.email), changes_active and new.active, None
     if changes_name or (activates and user.email != account.email):
         user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)
@@ -62,8 +60,7 @@ async def apply_changes(
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
-        await _change_account_profile(tx, user, account, organization.id, new.profile, now)
-        tx.record(events.user_profile_updated(organization.id, user.id, changed_attributes(user.profile, new.profile)))
+        await _change_profile(tx, user, account, organization.id, new.profile, now)
     if changes_shown_email or changes_profile:
         await tx.scim_users.save_profile(organization.id, user.id, new.profile, new.email, now)
     if activates:
@@ -75,11 +72,12 @@ async def apply_changes(
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
 
 
-async def _change_account_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
-    """Change the profile of the account as the directory changed its attributes, if the organization controls the account.
+async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
+    """Record the new profile, and change that of the account in the same way, if the organization controls the account.
 
     Attributes that are not valid for an account change nothing there.
     """
+    tx.record(events.user_profile_updated(org_id, user.id, changed_attributes(user.profile, new)))
     control = await tx.accounts.account_control(account.id, org_id)
     changes = ProfileChanges.valid_parts(to_account_profile(user.profile), to_account_profile(new))
     profile = changes.apply_to(account.profile)

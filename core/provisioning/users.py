@@ -2,7 +2,7 @@
 
 A directory knows the members of its organization, the users it deactivated, and the users it
 provisioned and removed from the group. Some of these accounts are also used elsewhere:
-`core.tenancy.account_control` decides whether the organization controls the account. The names that
+`core.tenancy.model.members` decides whether the organization controls the account. The names that
 a directory gives to a user are visible in its organization only.
 
 Deactivating or deleting a user blocks them (`core.provisioning.blocks`). The membership ends, and
@@ -16,18 +16,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from core.accounts import mailbox
-from core.accounts.accounts_rules import AccountOrigin, new_account
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.profile_rules import NO_PROFILE, ProfileChanges
+from core.accounts.model.accounts import AccountOrigin, new_account
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
 from core.kernel.errors import refuse
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.patches import apply_operations
-from core.provisioning.profiles_rules import ScimProfile, to_account_profile
-from core.provisioning.schemas import USER
-from core.provisioning.users_rules import (
+from core.provisioning.model.patches import apply_operations
+from core.provisioning.model.profiles import ScimProfile, to_account_profile
+from core.provisioning.model.schemas import USER
+from core.provisioning.model.users import (
     DomainOfAnother,
     ProtectedUser,
     ScimUser,
@@ -44,20 +44,20 @@ from core.provisioning.users_rules import (
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.model.organizations import Membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import ScimClient
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import ScimClient
     from core.kernel.values import PageResult
-    from core.provisioning.filters import ScimFilter
-    from core.provisioning.patches import UserPatch
-    from core.provisioning.resources import SkippedParts
-    from core.tenancy.organizations_rules import Organization
+    from core.provisioning.model.filters import ScimFilter
+    from core.provisioning.model.patches import UserPatch
+    from core.provisioning.model.resources import SkippedParts
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

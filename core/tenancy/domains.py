@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Domain, new_secret
 from core.tenancy import events, organizations
-from core.tenancy.domains_rules import (
+from core.tenancy.model.domains import (
     MAX_RECORD_NAME,
     DomainClaim,
     DomainNotSet,
@@ -26,9 +26,9 @@ from core.tenancy.domains_rules import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.values import Email, Page, PageResult
-    from core.tenancy.domains_rules import ForeignAccount, ForeignInvitation
+    from core.tenancy.model.domains import ForeignAccount, ForeignInvitation
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.kernel.principals import Role
     from core.kernel.providers import Provider
+    from core.kernel.roles import Role
     from core.kernel.values import Domain
-    from core.tenancy.branding_rules import BrandingSettings
-    from core.tenancy.domains_rules import DomainClaim
-    from core.tenancy.invitations_rules import Invitation
-    from core.tenancy.mail_server_rules import SmtpSettings
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.branding import BrandingSettings
+    from core.tenancy.model.domains import DomainClaim
+    from core.tenancy.model.invitations import Invitation
+    from core.tenancy.model.mail_server import SmtpSettings
+    from core.tenancy.model.organizations import Organization
 
 
 def user_invited(invitation: Invitation) -> Event:

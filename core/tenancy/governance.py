@@ -10,22 +10,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import platform
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel import event_catalog
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.principals import SYSTEM, OrganizationNotFound, OrganizationStatus
 from core.kernel.values import KEEP
-from core.tenancy import events, organizations, organizations_rules
-from core.tenancy.governance_rules import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
+from core.tenancy import events, organizations
+from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import PlatformCaller
+    from core.kernel.callers import PlatformCaller
     from core.kernel.values import Keep, PageResult
-    from core.tenancy.organizations_rules import Organization, Tier
+    from core.tenancy.model.organizations import Organization, Tier
     from ports import Ports
     from ports.storage import Transaction
 
@@ -86,7 +89,7 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
         if tier_id is None:
-            tier = organization.tier or await tx.tiers.by_name(organizations_rules.INITIAL_TIER) or refuse(TierNotFound)
+            tier = organization.tier or await tx.tiers.by_name(organizations_model.INITIAL_TIER) or refuse(TierNotFound)
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
         # After the look-up of the tier, because 404 comes before 400 (decision 16).

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.tenancy import events, organizations
-from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmRoute
+from core.tenancy.model.domains import DuplicateDomain, HomeRealmRoute
 
 if TYPE_CHECKING:
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.providers import Provider
     from core.kernel.values import Domain
     from ports import Ports

@@ -11,13 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts, mailbox
-from core.accounts.accounts_rules import EmailNotFree
+from core.accounts.model.accounts import EmailNotFree
+from core.kernel.access import BlockedByDirectory, RoleInsufficient
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import BlockedByDirectory, Capability, OrganizationStatus, Person, Role, RoleInsufficient
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping
-from core.tenancy import domains, events, members_rules, organizations
-from core.tenancy.invitations_rules import (
+from core.tenancy import domains, events, organizations
+from core.tenancy.model import members
+from core.tenancy.model.invitations import (
     BATCH,
     LEASE,
     SWEEPER,
@@ -36,18 +39,19 @@ from core.tenancy.invitations_rules import (
     TeamFull,
     parse_token,
 )
-from core.tenancy.members_rules import AlreadyMember
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.organizations import Membership
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import Caller, OrganizationCaller
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.causes import Caller
     from core.kernel.values import Page, PageResult
-    from core.tenancy.branding_rules import Design
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.branding import Design
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -117,7 +121,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 
 def require_grantable(role: Role, role_of_caller: Role) -> None:
     """Check that a caller with this role may give the role to others (decision 190). Raises: RoleInsufficient."""
-    if role not in members_rules.grantable_roles(role_of_caller):
+    if role not in members.grantable_roles(role_of_caller):
         raise RoleInsufficient
 
 
@@ -267,20 +271,7 @@ async def add_invited_member(
     Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeMismatch,
     InviteeCannotJoin, BlockedByDirectory, InviteeBlocked, InvitationNotPending, InvitationExpired.
     """
-    existing = await tx.accounts.by_email(invitation.email)
-    if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
-        raise AlreadyMember
-    if organization.member_count >= organization.user_limit.value:
-        raise TeamFull
-    if on_behalf:
-        account = await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount)
-    else:
-        if existing is None and not by_mail and await domains.is_of_another(tx, invitation.email, organization.id):
-            raise MailTokenRequired
-        try:
-            account, _ = await accounts.find_or_add(tx, invitation.email, now)
-        except EmailNotFree:
-            raise InviteeCannotJoin from None
+    account = await _lock_invited_account(tx, organization, invitation, now, by_mail=by_mail, on_behalf=on_behalf)
     # Another account may have got the address since the request began.
     if person is not None and account.id != person.user_id:
         raise InviteeMismatch
@@ -291,12 +282,10 @@ async def add_invited_member(
     # An unproven account must not accept invitations. Otherwise the owner of the address would let
     # a squatter in (security A-9). One error for both cases, because the person who has the token
     # must not learn which one it is.
-    if account.is_usable and account.is_unproven:
+    if account.is_unproven if account.is_usable else not by_mail:
         raise InviteeCannotJoin
     if by_mail:
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
-    elif not account.is_usable:
-        raise InviteeCannotJoin
     promoted_by = None if invitation.role is Role.MEMBER else await _require_promotable(tx, invitation)
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
@@ -314,6 +303,29 @@ async def add_invited_member(
     )
     tx.record(events.invitation_accepted(invitation, account.id))
     tx.record(events.user_joined(organization.id, account.id, invitation.role, invitation_id=invitation.id))
+    return account
+
+
+async def _lock_invited_account(
+    tx: Transaction, organization: Organization, invitation: Invitation, now: datetime, *, by_mail: bool, on_behalf: bool
+) -> Account:
+    """Lock and return the invited account, which may be new. The parameters are those of `add_invited_member`.
+
+    Raises: AlreadyMember, TeamFull, InviteeHasNoAccount, MailTokenRequired, InviteeCannotJoin.
+    """
+    existing = await tx.accounts.by_email(invitation.email)
+    if existing is not None and await tx.members.lock(organization.id, existing.id) is not None:
+        raise AlreadyMember
+    if organization.member_count >= organization.user_limit.value:
+        raise TeamFull
+    if on_behalf:
+        return await tx.accounts.lock_by_email(invitation.email) or refuse(InviteeHasNoAccount)
+    if existing is None and not by_mail and await domains.is_of_another(tx, invitation.email, organization.id):
+        raise MailTokenRequired
+    try:
+        account, _ = await accounts.find_or_add(tx, invitation.email, now)
+    except EmailNotFree:
+        raise InviteeCannotJoin from None
     return account
 
 

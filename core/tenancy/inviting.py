@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts.accounts_rules import AccountSummary
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.accounts import AccountSummary
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.access import NotForServiceAccounts, require_sign_in
+from core.kernel.callers import Member
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Capability, Member, NotForServiceAccounts, Role, require_sign_in
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due, require_grantable
-from core.tenancy.invitations_rules import (
+from core.tenancy.model.invitations import (
     DAY,
     BulkInvitation,
     Invitation,
@@ -25,14 +27,14 @@ from core.tenancy.invitations_rules import (
     TooManyInvitations,
     parse_invitable_role,
 )
-from core.tenancy.members_rules import AlreadyMember
+from core.tenancy.model.members import AlreadyMember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from core.kernel.callers import OrganizationCaller
     from core.kernel.errors import Refusal
-    from core.kernel.principals import OrganizationCaller
     from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction

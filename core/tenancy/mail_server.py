@@ -10,21 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability
-from core.tenancy import events, mail_server_rules, organizations
-from core.tenancy.mail_server_rules import MailServer, MailServerNotSet, SmtpSettings
+from core.kernel.roles import Capability
+from core.tenancy import events, organizations
+from core.tenancy.model import mail_server
+from core.tenancy.model.mail_server import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
-    from core.kernel.principals import OrganizationCaller
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
     """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too.
 
-    Raises: the errors of `mail_server_rules.validate` and `organizations.lock_organization_for`.
+    Raises: the errors of `mail_server.validate` and `organizations.lock_organization_for`.
     """
-    server = mail_server_rules.validate(server)
+    server = mail_server.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await tx.smtp.put(server, ports.clock.now())

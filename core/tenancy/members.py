@@ -9,14 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound
+from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, Member, NotOfThisOrganization, OrganizationNotFound, Role, has_capability
+from core.kernel.roles import Capability, Role, has_capability
 from core.kernel.values import Email
 from core.tenancy import events, organizations
-from core.tenancy.members_rules import (
+from core.tenancy.model.members import (
     AlreadyOwner,
     CannotChangeOwnerRole,
     CannotChangeOwnRole,
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.kernel.principals import OrganizationCaller, Person
+    from core.kernel.callers import OrganizationCaller, Person
     from core.kernel.values import Page
-    from core.tenancy.organizations_rules import Membership
+    from core.tenancy.model.organizations import Membership
     from ports import Ports
     from ports.storage import Transaction
 

@@ -9,23 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.accounts import own_account
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.kernel import principals
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.access import AddressNotVerified, OrganizationNotFound, require_capability, require_sign_in
+from core.kernel.callers import Member, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.principals import (
-    AddressNotVerified,
-    Capability,
-    Member,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    require_sign_in,
-)
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, new_id, provided
 from core.tenancy import events
-from core.tenancy.organizations_rules import (
+from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
     IMMEDIATE_PURGE_LIMIT,
     INITIAL_TIER,
@@ -40,8 +32,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.kernel.principals import OrganizationCaller
+    from core.accounts.model.accounts import Account
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -64,7 +56,7 @@ async def lock_organization_for(
         role = None if membership is None else membership.role
     else:
         role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
-    context = principals.require_capability(to_membership_state(organization, role), capability, inactive=inactive)
+    context = require_capability(to_membership_state(organization, role), capability, inactive=inactive)
     return organization, context.role
 
 

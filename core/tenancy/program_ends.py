@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import CREATED_SECRETS_PATH
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.kernel.values import digest
-from core.provisioning.tokens_rules import new_token
+from core.provisioning.model.directories import new_token
 from ops.bench.filling import add_organization
 from ops.bench.row import Filling, Say
 from ops.bench.service import Service

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from adapters.postgres.authentication.logins import SHARDS
-from core.applications.api_keys_rules import generate_key
-from core.kernel.principals import Permission
+from core.applications.model.api_keys import generate_key
+from core.kernel.roles import Permission
 from core.kernel.values import digest
-from core.maintenance.housekeeping_rules import LOGIN_SHARDS_KEPT
+from core.maintenance.model.housekeeping import LOGIN_SHARDS_KEPT
 from ops.bench.filling import AGENTS, FREE_TIER, filling, id_of, without_indexes
 from ops.bench.people import add_accounts
 from ops.bench.row import Filling, Say

@@ -18,8 +18,8 @@ from jwt.algorithms import ECAlgorithm
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
-from core.authentication.tokens.signing_keys_rules import SigningKey
-from core.kernel.principals import PreAuthClaims
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.claims import PreAuthClaims
 from core.kernel.values import base64url, digest, new_secret
 from ops.bench.filling import add_organization
 from ops.bench.processes import MeasurementFailed

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from adapters.postgres.eventing.webhooks import secret_context
-from core.eventing.webhooks_rules import new_signing_secret
+from core.eventing.model.webhooks import new_signing_secret
 from entrypoints.settings import Settings
 from entrypoints.wiring import vault_of
 from ops.bench.filling import add_organization

@@ -25,8 +25,8 @@ import core
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
-from core.kernel.principals import GRANTABLE
 from core.kernel.rate_limits import AUTH, Bucket
+from core.kernel.roles import GRANTABLE
 from entrypoints.cli import main as command_line
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access import access_of

@@ -11,9 +11,10 @@ Lock order everywhere: organization, membership, account, then the rest (securit
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from core.authentication.tokens.dpop_rules import ProofUse
+from core.authentication.model.dpop import ProofUse
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.event_catalog import Event
-from core.kernel.principals import Caller, Person
 from ports.storage.accounts import AccountsAutocommit, AccountsReading, AccountsTransaction
 from ports.storage.applications import ApplicationsAutocommit, ApplicationsReading, ApplicationsTransaction
 from ports.storage.authentication import AuthenticationAutocommit, AuthenticationReading, AuthenticationTransaction

@@ -8,23 +8,21 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
-from core.accounts.email_changes_rules import EmailChange
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
-from core.accounts.mfa_rules import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
-from core.accounts.notices.security_notices_rules import SecurityNotice
-from core.accounts.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
-from core.accounts.platform_rules import PlatformFigures
-from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaMetrics, UserMfaStatus
-from core.accounts.profile_rules import OwnProfile, Profile
-from core.authentication.login_rules import LoginAttempt
+from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
+from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailBacklog, EmailKind, EmailOutcome, QueuedEmail
+from core.accounts.model.mfa import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
+from core.accounts.model.profiles import OwnProfile, Profile
+from core.accounts.model.security_notices import SecurityNotice
+from core.authentication.model.login import LoginAttempt
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
-from core.kernel.principals import Caller
 from core.kernel.values import Email
-from core.maintenance.health_rules import QueueState
-from core.tenancy.account_control import AccountControl
+from core.maintenance.model.health import QueueState
+from core.tenancy.model.members import AccountControl
 
 # Accounts
 

@@ -8,18 +8,32 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.access_rules import AccessPolicy, Assignment, EnrollmentOrigin
-from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
-from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
-from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
-from core.applications.overview_rules import OrganizationFigures
-from core.applications.own_applications_rules import OwnApplication
-from core.applications.plans_rules import Plan
-from core.applications.service_users_rules import ServiceUser
-from core.applications.services_rules import Service, ServiceOrder, ServiceSummary, ServiceType
-from core.billing.subscriptions_rules import Entitlement
+from core.applications.model.analytics import (
+    DailyLogins,
+    DateRange,
+    OrganizationFigures,
+    ProviderLogins,
+    RecentLogin,
+    ServiceLogins,
+    ServiceUsage,
+)
+from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.applications.model.plans import Plan
+from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
+from core.applications.model.users import (
+    AccessPolicy,
+    Assignment,
+    EndUser,
+    EndUserSummary,
+    EnrollmentOrigin,
+    LinkedIdentity,
+    OwnApplication,
+    ServiceUser,
+    UsedService,
+)
+from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.principals import ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Email, Page, PageResult
 

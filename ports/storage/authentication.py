@@ -8,19 +8,25 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import Device, KnownBy, Location
-from core.accounts.notices.security_notices_rules import AddedSignInMethod
-from core.accounts.profile_rules import OwnProfile
-from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
-from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
-from core.authentication.login_rules import MfaAttempt, PendingSignIn
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
-from core.authentication.openid_rules import OpenIdGrant, UserFacts
-from core.authentication.reauthentication.kept_forms_rules import KeptForm
-from core.authentication.reauthentication.reauthentication_rules import EmailedCode, PendingReauthentication, Reauthentication
-from core.authentication.sessions_rules import (
+from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.devices import Device, KnownBy, Location
+from core.accounts.model.profiles import OwnProfile
+from core.accounts.model.security_notices import AddedSignInMethod
+from core.applications.model.users import LinkedIdentity
+from core.authentication.model.dpop import NonceKey
+from core.authentication.model.identities import (
+    Identity,
+    IdentityMatch,
+    ProviderTicket,
+    ProviderToken,
+    ServiceOAuthCredentials,
+    TokenRenewal,
+)
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn, MfaAttempt, PendingSignIn
+from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
+from core.authentication.model.reauthentication import EmailedCode, KeptForm, PendingReauthentication, Reauthentication
+from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
@@ -30,11 +36,10 @@ from core.authentication.sessions_rules import (
     RotatedSession,
     Session,
 )
-from core.authentication.tokens.dpop_rules import NonceKey
-from core.authentication.tokens.personal_tokens_rules import MemberPersonalToken, PersonalToken, PersonalTokenRecord
-from core.authentication.tokens.signing_keys_rules import SigningKey
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import BrowserSession, SessionContext
+from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
-from core.kernel.principals import BrowserSession, Caller, SessionContext
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult
 

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.cancellations_rules import Cancellation
-from core.billing.checkout_rules import Checkout, CheckoutMatch, Customer
-from core.billing.provider_facts import LockedSubscription, SubscriptionFacts
-from core.billing.provider_objects import CheckoutMetadata
-from core.billing.reconciliation_rules import OpenCheckouts
-from core.billing.subscriptions_rules import (
+from core.applications.model.plans import Cancellation
+from core.billing.model.checkout import Checkout, CheckoutMatch, Customer
+from core.billing.model.provider_events import OpenCheckouts
+from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
+from core.billing.model.provider_objects import CheckoutMetadata
+from core.billing.model.subscriptions import (
     BillingCustomer,
     Entitlement,
     OwnSubscription,

@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.eventing.audit_rules import AuditEntry, AuditFilter, PlatformAuditFilter
-from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity
-from core.eventing.logout_notices_rules import ClaimedLogoutNotice
-from core.eventing.siem_rules import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
-from core.eventing.webhooks_rules import Webhook
+from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
+from core.eventing.model.logout_notices import ClaimedLogoutNotice
+from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
+from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
 from core.kernel.deferred import Deferred
 from core.kernel.values import Page, PageResult
 

@@ -11,21 +11,20 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import DeferredEnrollment
-from core.applications.services_rules import Service
-from core.authentication.openid_rules import ResourceGrant, Scope
-from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
-from core.federation.oauth.consents_rules import Agreement, Consent
-from core.federation.oauth.device_flow_rules import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
-from core.federation.oauth.pushed_requests_rules import StoredRequest
-from core.federation.saml.configuration_rules import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
-from core.federation.saml.logout_rules import EndedSessions, SamlLogout, SamlSession
-from core.federation.saml.messages import NameId
-from core.federation.saml.sign_on_rules import SamlSignOn
-from core.federation.upstream.social_rules import ProviderState
+from core.accounts.model.accounts import Account
+from core.applications.model.services import Service
+from core.applications.model.users import DeferredEnrollment
+from core.authentication.model.openid import ResourceGrant, Scope
+from core.federation.model.sign_in import ProviderState
+from core.federation.oauth.model.authorization import Agreement, AuthorizationCode, Consent, RedeemedAuthorizationCode
+from core.federation.oauth.model.device_flow import DeviceCode, DevicePoll, DeviceRequest, DeviceRequestStatus
+from core.federation.oauth.model.pushed_requests import StoredRequest
+from core.federation.saml.model.configuration import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
+from core.federation.saml.model.logout import EndedSessions, SamlLogout, SamlSession
+from core.federation.saml.model.messages import NameId
+from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
-from core.kernel.principals import ServiceContext
 from core.kernel.providers import Provider
 from core.kernel.rate_limits import Bucket
 

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.email_queue_rules import NoticedSecret
-from core.maintenance.expiring_secrets_rules import ExpiringSecret
-from core.maintenance.housekeeping_rules import SealedColumn, Sweep
+from core.accounts.model.email_queue import NoticedSecret
+from core.maintenance.model.expiring_secrets import ExpiringSecret
+from core.maintenance.model.housekeeping import SealedColumn, Sweep
 
 
 class Leases(Protocol):

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.notices.security_notices_rules import SecurityNotice
-from core.kernel.principals import Person
+from core.accounts.model.security_notices import SecurityNotice
+from core.kernel.callers import Person
 from core.kernel.values import Email, Page, PageResult
-from core.maintenance.log_redaction_rules import PersonalLog
-from core.privacy_rules import (
+from core.maintenance.model.log_redaction import PersonalLog
+from core.privacy.model.personal_data import (
     ExportedConsent,
     ExportedEmailChange,
     ExportedIdentity,
@@ -23,7 +23,7 @@ from core.privacy_rules import (
     MfaLogEntry,
     PrivacyLogEntry,
 )
-from core.tenancy.invitations_rules import Invitation
+from core.tenancy.model.invitations import Invitation
 
 
 class PrivacyRead(Protocol):

@@ -5,14 +5,15 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.accounts_rules import AccountSummary
-from core.accounts.notices.ended_secrets_rules import CreatedSecret, EndedCredential
-from core.kernel.principals import ProgramClaims, Role
+from core.accounts.model.accounts import AccountSummary
+from core.accounts.model.security_notices import CreatedSecret, EndedCredential
+from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
+from core.kernel.roles import Role
 from core.kernel.values import Page, PageResult
-from core.programs.api_resources_rules import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
-from core.programs.credentials_rules import Credential, ProgramClient, StoredCredential
-from core.programs.service_accounts_rules import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
+from core.programs.model.api_resources import ApiResource, ResourceAssignment, ResourceClient, ResourceIdentifier
+from core.programs.model.credentials import Credential, ProgramClient, StoredCredential
+from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, ServiceAccountContext
 
 
 class ApiResourcesRead(Protocol):

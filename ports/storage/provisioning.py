@@ -5,17 +5,15 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email, Page, PageResult
-from core.provisioning.blocks_rules import DirectoryBlock
-from core.provisioning.filters import ScimFilter
-from core.provisioning.groups_rules import GroupMember
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.request_log_rules import ScimRequest
-from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
-from core.provisioning.users_rules import ScimUser, WelcomeContext
-from core.tenancy.organizations_rules import Membership
+from core.provisioning.model.directories import ScimRequest, ScimToken, ScimTokenRecord
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.groups import GroupMember
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.users import DirectoryBlock, ScimUser, WelcomeContext
+from core.tenancy.model.organizations import Membership
 
 # SCIM tokens
 

@@ -8,19 +8,18 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
-from core.kernel.principals import OrganizationStatus, Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.branding_rules import BrandingSettings, Design
-from core.tenancy.domains_rules import DomainClaim, ForeignAccount, ForeignInvitation
-from core.tenancy.governance_rules import ListedOrganization
-from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
-from core.tenancy.mail_server_rules import MailServer, SmtpSettings
-from core.tenancy.members_rules import MemberAccount, MemberOrder, MembersPage
-from core.tenancy.organizations_rules import Membership, Organization, Tier
+from core.tenancy.model.branding import BrandingSettings, Design
+from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
+from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.model.mail_server import MailServer, SmtpSettings
+from core.tenancy.model.members import MemberAccount, MemberOrder, MembersPage
+from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, Tier
 
 # Organizations
 

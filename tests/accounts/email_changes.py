@@ -5,9 +5,9 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts.email_changes_rules import PROOF_TTL
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import PROOF_TTL
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports
 from ports.outside import EmailMessage

@@ -4,8 +4,8 @@ from dataclasses import asdict, replace
 from typing import Final
 from uuid import UUID
 
-from core.accounts.profile_rules import Profile
-from core.kernel.principals import SYSTEM
+from core.accounts.model.profiles import Profile
+from core.kernel.causes import SYSTEM
 from ports import Ports
 
 BASIC_PROFILE: Final = Profile("Ada Lovelace", "https://images.example.com/ada.png", "en-GB", "Europe/London")

@@ -7,13 +7,14 @@ from typing import Any
 
 from actors.mailer import mailer
 from adapters.postgres.engine.pool import Pool
-from core import email_preparation
-from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind, EmailResult, QueuedEmail
-from core.authentication.tokens.dpop_rules import ProofUse
+from core.accounts import email_queue
+from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model.email_queue import EmailKind, EmailResult, QueuedEmail
+from core.authentication.model.dpop import ProofUse
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import StorageDown
-from core.kernel.principals import SYSTEM, Caller
 from core.kernel.values import Email
+from core.mailing import preparation
 from ports import Ports
 from ports.outside import EmailMessage
 from ports.storage import Autocommit, Reading, Storage, Transaction
@@ -28,7 +29,7 @@ mailing = partial(run_actors, mailer)
 
 
 async def queue(ports: Ports, kind: EmailKind, *addresses: Email) -> list[QueuedEmail]:
-    queued = [email_queue_rules.new_email(kind, address, ports.clock.now()) for address in addresses]
+    queued = [email_queue_model.new_email(kind, address, ports.clock.now()) for address in addresses]
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for mail in queued:
             await tx.email_queue.add(mail)
@@ -41,7 +42,7 @@ async def claim_one(ports: Ports) -> QueuedEmail:
 
 
 async def prepared_one(ports: Ports) -> tuple[QueuedEmail, EmailMessage]:
-    prepared = await email_preparation.prepare(ports, await claim_one(ports))
+    prepared = await preparation.prepare(ports, await claim_one(ports))
     assert not isinstance(prepared, EmailResult)
     return prepared
 

@@ -6,13 +6,15 @@ import pytest
 
 import actors.mailer
 from adapters.postgres.engine.pool import Pool
-from core import email_preparation
-from core.accounts import email_changes, email_queue, email_queue_rules
-from core.accounts.email_changes_rules import EmailChange
-from core.accounts.email_queue_rules import EmailKind, EmailOutcome, EmailResult
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Person
+from core.accounts import email_changes, email_queue
+from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model.accounts import EmailChange
+from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
+from core.mailing import preparation
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.actors.helpers import capture_log
@@ -57,12 +59,12 @@ async def test_an_email_that_was_claimed_again_is_not_sent(ports: Ports, pool: P
     await add_account(ports, ADA, verified=False)
     await queue(ports, kind, ADA)
     stale = await claim_one(ports)
-    clock.advance(email_queue_rules.LEASE)
+    clock.advance(email_queue_model.LEASE)
     current = await claim_one(ports)
-    assert await email_preparation.prepare(ports, stale) == EmailResult(EmailOutcome.DROPPED)
+    assert await preparation.prepare(ports, stale) == EmailResult(EmailOutcome.DROPPED)
     [row] = await rows(pool)
     assert (row["outcome"], row["token"]) == (None, None)
-    assert not isinstance(await email_preparation.prepare(ports, current), EmailResult)
+    assert not isinstance(await preparation.prepare(ports, current), EmailResult)
 
 
 @pytest.mark.parametrize("kind", [EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD])
@@ -80,13 +82,13 @@ async def test_no_email_goes_to_an_address_without_an_account(ports: Ports, pool
 async def test_no_email_goes_to_a_deactivated_account(ports: Ports) -> None:
     await add_account(ports, ADA, deactivated_at=ports.clock.now())
     await queue(ports, EmailKind.RESET_PASSWORD, ADA)
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+    assert await preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_verified_account_is_not_asked_to_verify(ports: Ports) -> None:
     await add_account(ports, ADA)
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
+    assert await preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)
 
 
 async def test_a_recipient_gets_five_emails_with_tokens_per_hour(
@@ -123,9 +125,7 @@ async def test_a_reset_link_invalidates_the_previous_one(ports: Ports, clock: Fa
         assert not await read.one_time_tokens.live_email(digest(link(first)), TokenPurpose.RESET_PASSWORD, clock.now())
         assert await read.one_time_tokens.live_email(digest(link(second)), TokenPurpose.RESET_PASSWORD, clock.now())
     clock.advance(timedelta(seconds=5))
-    assert await email_preparation.prepare(ports, await claim_one(ports)) == EmailResult(
-        EmailOutcome.DROPPED
-    )  # its link would not be valid
+    assert await preparation.prepare(ports, await claim_one(ports)) == EmailResult(EmailOutcome.DROPPED)  # its link would not be valid
 
 
 async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
@@ -134,7 +134,7 @@ async def test_an_email_with_an_expired_link_is_given_up(ports: Ports, pool: Poo
     mail, _ = await prepared_one(ports)
     await email_queue.record_failure(ports, mail, "refused", MIDDLE)
     clock.advance(ports.policy.reset_ttl)
-    ended = await email_preparation.prepare(ports, await claim_one(ports))
+    ended = await preparation.prepare(ports, await claim_one(ports))
     assert ended == EmailResult(EmailOutcome.GIVEN_UP, "its link expired before it could be sent")
     [row] = await rows(pool)
     assert (row["outcome"], row["token"], row["last_failure"]) == ("given_up", None, "its link expired before it could be sent")
@@ -151,7 +151,7 @@ async def change(ports: Ports) -> EmailChange:
 
 
 async def prepare_both(ports: Ports) -> dict[Email, EmailMessage | EmailResult]:
-    prepared = {mail.address: await email_preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)}
+    prepared = {mail.address: await preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)}
     return {address: result if isinstance(result, EmailResult) else result[1] for address, result in prepared.items()}
 
 
@@ -159,7 +159,7 @@ async def test_all_attempts_to_send_the_emails_about_a_change_of_address_have_th
     ports: Ports, clock: FakeClock, change: EmailChange
 ) -> None:
     first = await prepare_both(ports)
-    clock.advance(email_queue_rules.LEASE)
+    clock.advance(email_queue_model.LEASE)
     assert await prepare_both(ports) == first
     assert [type(message) for message in first.values()] == [EmailMessage] * 2
 
@@ -171,7 +171,7 @@ async def test_the_email_of_a_canceled_change_is_dropped_but_not_the_notice(
     """The notice undoes later changes, too."""
     if attempts == 2:
         await prepare_both(ports)
-        clock.advance(email_queue_rules.LEASE)
+        clock.advance(email_queue_model.LEASE)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_changes.cancel_pending(change.user_id, clock.now())
     results = await prepare_both(ports)
@@ -194,14 +194,14 @@ async def test_a_requested_address_gets_five_emails_per_hour(
 ) -> None:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for _ in range(6):
-            mail = email_queue_rules.new_email(EmailKind.CONFIRM_EMAIL_CHANGE, BOB, ports.clock.now(), email_change_id=change.id)
+            mail = email_queue_model.new_email(EmailKind.CONFIRM_EMAIL_CHANGE, BOB, ports.clock.now(), email_change_id=change.id)
             await tx.email_queue.add(mail)
     await deliver(ports)
     assert [message.to for message in sent.emails].count(BOB) == 5
 
 
 def test_delays_double_up_to_an_hour() -> None:
-    assert [email_queue_rules.compute_backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
+    assert [email_queue_model.compute_backoff(attempts, MIDDLE).total_seconds() for attempts in (1, 2, 3, 10, 11, 23)] == [
         5,
         10,
         20,
@@ -209,4 +209,4 @@ def test_delays_double_up_to_an_hour() -> None:
         3600,
         3600,
     ]
-    assert [email_queue_rules.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+    assert [email_queue_model.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]

@@ -9,12 +9,14 @@ import trio.testing
 
 from actors.housekeeper import housekeeper
 from adapters.postgres.engine.pool import Pool
-from core.accounts import accounts, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind, EmailOutcome
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Anonymous
+from core.accounts import accounts
+from core.accounts.model import email_queue
+from core.accounts.model.email_queue import EmailKind, EmailOutcome
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
-from core.maintenance import housekeeping, housekeeping_rules
+from core.maintenance import housekeeping
+from core.maintenance.model import housekeeping as housekeeping_model
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, PASSWORD, add_account, add_organization, log_in, run_sql
@@ -39,7 +41,7 @@ async def test_expired_tokens_and_sessions_are_deleted(ports: Ports, pool: Pool,
                 digest(token), TokenPurpose.VERIFY_EMAIL, account.id, account.email, created_at=clock.now(), expires_at=expires_at
             )
     assert await housekeeping.sweep(ports, new_id()) == {}
-    clock.advance(ports.policy.refresh_token_ttl + housekeeping_rules.ENDED_SESSIONS_KEPT)
+    clock.advance(ports.policy.refresh_token_ttl + housekeeping_model.ENDED_SESSIONS_KEPT)
     holder = new_id()
     removed = await housekeeping.sweep(ports, holder)
     assert removed is not None
@@ -54,12 +56,12 @@ async def test_expired_tokens_and_sessions_are_deleted(ports: Ports, pool: Pool,
 
 
 async def test_finished_emails_are_deleted_and_others_stay(ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    finished_email, waiting_email = (email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
+    finished_email, waiting_email = (email_queue.new_email(EmailKind.PASSWORD_CHANGED, Email(EMAIL), clock.now()) for _ in range(2))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.add(finished_email)
         await tx.email_queue.add(waiting_email)
         await tx.email_queue.finish(finished_email, EmailOutcome.GIVEN_UP, clock.now())
-    clock.advance(housekeeping_rules.FINISHED_MAILS_KEPT + timedelta(seconds=1))
+    clock.advance(housekeeping_model.FINISHED_MAILS_KEPT + timedelta(seconds=1))
     assert await housekeeping.sweep(ports, new_id()) == {"mails": 1}
     async with pool.connection() as connection:
         assert await connection.rows("select id from mails") == [(waiting_email.id,)]
@@ -108,11 +110,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, clock: FakeClock) -> N
     one, other = new_id(), new_id()
     assert await housekeeping.sweep(ports, one) == {}
     assert await housekeeping.sweep(ports, other) is None
-    clock.advance(housekeeping_rules.LEASE - timedelta(seconds=1))
+    clock.advance(housekeeping_model.LEASE - timedelta(seconds=1))
     assert await housekeeping.sweep(ports, one) == {}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await housekeeping.sweep(ports, other) is None
-    clock.advance(housekeeping_rules.LEASE)
+    clock.advance(housekeeping_model.LEASE)
     assert await housekeeping.sweep(ports, other) == {}
 
 

@@ -6,13 +6,17 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core import email_preparation
-from core.accounts import accounts, email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailOutcome, EmailResult, QueuedEmail
-from core.kernel.principals import SYSTEM, Anonymous, Member, OrganizationContext, OrganizationStatus, Role
+from core.accounts import accounts, email_queue
+from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model.email_queue import EmailOutcome, EmailResult, QueuedEmail
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
-from core.tenancy import invitations, invitations_rules, inviting
-from core.tenancy.organizations_rules import Membership
+from core.mailing import preparation
+from core.tenancy import invitations, inviting
+from core.tenancy.model import invitations as invitations_model
+from core.tenancy.model.organizations import Membership
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.fakes.outside import FakeClock, FakeMailTransport
@@ -51,7 +55,7 @@ async def claim(ports: Ports) -> QueuedEmail:
 
 async def prepared(ports: Ports, mail: QueuedEmail) -> tuple[QueuedEmail, EmailMessage]:
     """Return the prepared email."""
-    result = await email_preparation.prepare(ports, mail)
+    result = await preparation.prepare(ports, mail)
     assert not isinstance(result, EmailResult)
     return result
 
@@ -85,7 +89,7 @@ async def test_the_token_is_stored_encrypted_until_the_email_is_sent(ports: Port
 
 async def test_a_refused_invitation_sends_no_email(ports: Ports, owner: Member, pool: Pool) -> None:
     await invite(ports, owner)
-    with pytest.raises(invitations_rules.InvitationAlreadySent):
+    with pytest.raises(invitations_model.InvitationAlreadySent):
         await invite(ports, owner)
     assert await run_sql(pool, "select count(*) from mails") == [(1,)]
 
@@ -120,7 +124,7 @@ async def test_an_invitation_that_expired_before_sending_is_given_up(
         await invitations.sweep(ports, new_id())
     await deliver(ports)
     assert sent.emails == []
-    assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_rules.LINK_EXPIRED, None)
+    assert await row(pool) == (EmailOutcome.GIVEN_UP, email_queue_model.LINK_EXPIRED, None)
 
 
 async def test_an_unreadable_token_cannot_be_emailed(ports: Ports, owner: Member, sent: FakeMailTransport, pool: Pool) -> None:
@@ -197,7 +201,7 @@ async def test_an_email_within_the_limit_is_counted_once_and_stays_allowed(ports
     await email_queue.record_failure(ports, first, "421 try later", 0.5)
     for owner in owners[1:]:
         await invite(ports, owner)
-    others = [await email_preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
+    others = [await preparation.prepare(ports, mail) for mail in await email_queue.claim_due(ports, 10)]
     assert [isinstance(result, EmailResult) for result in others].count(True) == 1
     clock.advance(timedelta(seconds=10))
     await prepared(ports, await claim(ports))
@@ -208,5 +212,5 @@ async def test_parallel_mailers_respect_the_limit(ports: Ports, pool: Pool) -> N
     for number in range(12):
         await invite(ports, await add_owner(ports, pool, f"org-{number}"))
     claimed = await email_queue.claim_due(ports, 12)
-    results = await run_concurrently(12, lambda number: email_preparation.prepare(ports, claimed[number]))
+    results = await run_concurrently(12, lambda number: preparation.prepare(ports, claimed[number]))
     assert sum(not isinstance(result, EmailResult) for result in results) == 5

@@ -13,10 +13,12 @@ import trio
 from actors.invitation_sweeper import JOB, invitation_sweeper
 from actors.mailbox import TimedMailbox
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest, new_id
-from core.tenancy import invitations, invitations_rules
-from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from core.tenancy import invitations
+from core.tenancy.model import invitations as invitations_model
+from core.tenancy.model.invitations import Invitation, InvitationStatus
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import add_organization, run_concurrently, run_sql
@@ -98,11 +100,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     await invite(ports, await add_organization(pool, "acme"), 1, clock.now())
     assert await invitations.sweep(ports, other) is None
     assert await expired(pool) == set()
-    clock.advance(invitations_rules.LEASE - timedelta(seconds=1))
+    clock.advance(invitations_model.LEASE - timedelta(seconds=1))
     assert await invitations.sweep(ports, one) == {"invitations": 1}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await invitations.sweep(ports, other) is None
-    clock.advance(invitations_rules.LEASE)
+    clock.advance(invitations_model.LEASE)
     assert await invitations.sweep(ports, other) == {}
 
 

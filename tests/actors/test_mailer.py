@@ -13,13 +13,14 @@ from adapters.clock import SystemClock
 from adapters.email.transports import MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
-from core import email_preparation
-from core.accounts import email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.one_time_tokens import TokenPurpose
-from core.email_preparation_rules import PreparedEmail
+from core.accounts import email_queue
+from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.one_time_tokens import TokenPurpose
 from core.kernel.values import Email, digest
-from core.tenancy.mail_server_rules import MailServer
+from core.mailing import preparation
+from core.mailing.model.emails import PreparedEmail
+from core.tenancy.model.mail_server import MailServer
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
 from tests.actors.helpers import capture_log, is_idle, wait_until_idle
@@ -196,7 +197,7 @@ async def test_giving_up_an_email_is_logged_and_counted(
 ) -> None:
     await add_account(ports, ADA, verified=False)
     [mail] = await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
-    for _ in range(email_queue_rules.MAX_ATTEMPTS - 1):
+    for _ in range(email_queue_model.MAX_ATTEMPTS - 1):
         claimed, _ = await prepared_one(ports)
         due_at = await email_queue.record_failure(ports, claimed, "refused", MIDDLE)
         assert due_at is not None
@@ -209,7 +210,7 @@ async def test_giving_up_an_email_is_logged_and_counted(
     [row] = await rows(pool)
     assert (row["outcome"], row["attempts"], row["token"], row["last_failure"]) == (
         "given_up",
-        email_queue_rules.MAX_ATTEMPTS,
+        email_queue_model.MAX_ATTEMPTS,
         None,
         "refused permanently",
     )
@@ -316,7 +317,7 @@ async def test_a_crash_between_sending_and_storing_the_outcome_causes_one_duplic
     async with mailing(ports) as [inbox]:
         await wait_until_idle(inbox)
         assert len(sent.emails) == 1  # as long as the lease lasts
-        clock.advance(email_queue_rules.LEASE)
+        clock.advance(email_queue_model.LEASE)
         inbox.post()
         await all_finished(pool)
         clock.advance(timedelta(days=1))
@@ -332,9 +333,9 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
     await queue(ports, EmailKind.VERIFY_EMAIL, ADA)
     mail = await claim_one(ports)
     if step == "prepared":
-        await email_preparation.prepare(ports, mail)
+        await preparation.prepare(ports, mail)
     assert await email_queue.claim_due(ports, 10) == []
-    clock.advance(email_queue_rules.LEASE)
+    clock.advance(email_queue_model.LEASE)
     async with mailing(ports):
         await all_finished(pool)
     assert [email_message.to for email_message in sent.emails] == [ADA]
@@ -344,9 +345,9 @@ async def test_a_crash_before_sending_loses_nothing(ports: Ports, pool: Pool, se
 
 async def test_an_email_that_crashes_every_process_is_given_up(ports: Ports, pool: Pool, clock: FakeClock) -> None:
     await queue(ports, EmailKind.PASSWORD_CHANGED, ADA)
-    for _ in range(email_queue_rules.MAX_LOST_CLAIMS):
+    for _ in range(email_queue_model.MAX_LOST_CLAIMS):
         await prepared_one(ports)
-        clock.advance(email_queue_rules.LEASE)
+        clock.advance(email_queue_model.LEASE)
     with capture_log() as log:
         async with mailing(ports):
             await all_finished(pool)

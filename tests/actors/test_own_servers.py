@@ -12,12 +12,14 @@ import trio
 import actors.mailer
 from actors.mailer import OWN_SERVER_SLOTS, SLOTS_OF_ONE
 from adapters.postgres.engine.pool import Pool
-from core import email_preparation
-from core.accounts import email_changes, email_queue, email_queue_rules
-from core.accounts.email_queue_rules import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
+from core.accounts import email_changes, email_queue
+from core.accounts.model import email_queue as email_queue_model
+from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
 from core.authentication import email_sign_in
-from core.kernel.principals import SYSTEM, Person
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
+from core.mailing import preparation
 from ports import Ports
 from tests.actors.helpers import wait_until_idle
 from tests.actors.mailing import mailing
@@ -145,7 +147,7 @@ async def test_each_attempt_uses_the_server_that_is_configured_at_that_time(
         if change is not None:
             await change(ports, acme)
         [mail] = await email_queue.claim_due(ports, 1)
-        prepared = await email_preparation.prepare(ports, mail)
+        prepared = await preparation.prepare(ports, mail)
         assert not isinstance(prepared, EmailResult)
         uses_own_server.append(prepared[0].server is not None)
         due_at = await email_queue.record_failure(ports, mail, "refused", 0.5)
@@ -225,7 +227,7 @@ async def test_organizations_take_turns_despite_a_long_backlog_of_one(
 ) -> None:
     for slug, count in (("acme", 5), ("twin", 2), ("third", 1)):
         await invite(ports, await add(ports, pool, slug), *people(slug, count))
-        clock.advance(email_queue_rules.LEASE)
+        clock.advance(email_queue_model.LEASE)
     async with mailing(ports, slots=1):
         emails = await sent.arrived(8)
     order = [message.to.domain.removesuffix(".example") for message in emails]
@@ -244,7 +246,7 @@ async def test_a_new_organization_comes_before_second_emails_of_slow_ones(
         await eventually(
             lambda: all(count_attempts(sent, addresses) == 1 for addresses in backlog.values()), "each organization has had one turn"
         )
-        clock.advance(email_queue_rules.LEASE / 4)
+        clock.advance(email_queue_model.LEASE / 4)
         await invite(ports, await add(ports, pool, "late"), "new@late.example")
         inbox.post()
         await wait_until_idle(inbox)

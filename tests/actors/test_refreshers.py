@@ -14,13 +14,14 @@ from actors.mailbox import Mailbox
 from actors.metrics_refresher import metrics_refresher, refresh
 from adapters.postgres.engine.pool import Pool
 from adapters.trio_threads import TrioThreads
-from core.accounts import email_queue_rules, platform
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.platform_rules import PlatformFigures
+from core.accounts import platform
+from core.accounts.model import email_queue
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.platform import PlatformFigures
 from core.authentication.tokens import signing_keys
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -47,9 +48,9 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
     await add_account(ports, "safe@example.com", mfa_enabled_at=ports.clock.now())
     await add_account(ports, "gone@example.com", mfa_enabled_at=ports.clock.now(), deactivated_at=ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.email_queue.add(email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
+        await tx.email_queue.add(email_queue.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), ports.clock.now()))
         later = ports.clock.now() + timedelta(seconds=1)
-        await tx.email_queue.add(email_queue_rules.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
+        await tx.email_queue.add(email_queue.new_email(EmailKind.PASSWORD_CHANGED, Email("ada@example.com"), later))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metrics_refresher, ports, pool, Mailbox())
         await eventually(lambda: metrics.mail_backlog is not None)  # set last

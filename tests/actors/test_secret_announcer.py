@@ -16,14 +16,16 @@ from quart_trio import QuartTrio
 from actors.secret_announcer import JOB, secret_announcer
 from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.engine.pool import Pool
-from core.accounts.email_queue_rules import NoticedSecret, QueuedEmail
-from core.applications.api_keys_rules import ApiKey
+from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
+from core.applications.model.api_keys import ApiKey
+from core.kernel.causes import SYSTEM
 from core.kernel.display import format_utc
-from core.kernel.principals import SYSTEM, Permission
+from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
-from core.maintenance import expiring_secrets, expiring_secrets_rules
-from core.programs.credentials_rules import Credential, CredentialKind
-from core.provisioning.tokens_rules import ScimToken
+from core.maintenance import expiring_secrets
+from core.maintenance.model import expiring_secrets as expiring_secrets_model
+from core.programs.model.credentials import Credential, CredentialKind
+from core.provisioning.model.directories import ScimToken
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.browser import FakeBrowser
@@ -294,7 +296,7 @@ async def test_a_crash_between_mark_and_email_loses_and_repeats_nothing(world: W
     before_crash = await world.take_queued()
     assert before_crash
     assert await expiring_secrets.announce(world.ports, world.holder) is None  # the dead process has the lease
-    world.clock.advance(expiring_secrets_rules.LEASE)
+    world.clock.advance(expiring_secrets_model.LEASE)
     after_crash = await world.announced()
     assert after_crash
     assert before_crash + after_crash == Counter(RECIPIENTS.items())

@@ -14,8 +14,9 @@ from actors.mailbox import Mailbox
 from actors.siem_forwarder import siem_forwarder
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
-from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import ClaimedSiemQueue
+from core.eventing import siem
+from core.eventing.model import siem as siem_model
+from core.eventing.model.siem import ClaimedSiemQueue
 from ports import Ports
 from tests.actors.helpers import capture_log, run_actors, wait_until_idle
 from tests.actors.mailing import ShakyStorage
@@ -88,7 +89,7 @@ async def test_queued_entries_are_forwarded_in_order(ports: Ports, pool: Pool, a
 async def test_a_large_queue_is_sent_in_several_posts(
     ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(siem_model, "MAX_ENTRIES", 4)
     await configure(ports, make_sink(acme, sink.url()))
     names = [str(number) for number in range(10)]
     await record(ports, acme, *names)
@@ -101,7 +102,7 @@ async def test_a_large_queue_is_sent_in_several_posts(
 async def test_only_one_forwarder_at_a_time_sends_for_an_organization(
     ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 1)
+    monkeypatch.setattr(siem_model, "MAX_ENTRIES", 1)
     names = [str(number) for number in range(12)]
     for org, path in ((acme, "/acme"), (other_tenant, "/twin")):
         await configure(ports, make_sink(org, sink.url(path)))
@@ -166,18 +167,18 @@ async def test_a_failing_siem_gets_all_entries_later_and_small_posts_at_first(
 async def test_a_refused_entry_delays_only_later_entries(
     ports: Ports, pool: Pool, acme: UUID, sink: FakeSiem, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(siem_rules, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(siem_model, "MAX_ENTRIES", 4)
     await configure(ports, make_sink(acme, sink.url()))
     await record(ports, acme, "1", "2", "bad", "4")
     post = siem.post
 
-    async def refuse_bad(ports: Ports, to: siem_rules.SiemSink, content: bytes) -> siem_rules.SiemResult:
-        return siem_rules.SiemResult.REFUSED if b'"bad"' in content else await post(ports, to, content)
+    async def refuse_bad(ports: Ports, to: siem_model.SiemSink, content: bytes) -> siem_model.SiemResult:
+        return siem_model.SiemResult.REFUSED if b'"bad"' in content else await post(ports, to, content)
 
     monkeypatch.setattr(siem, "post", refuse_bad)
     for _ in range(6):
         await forward(ports)
-        clock.advance(siem_rules.LONGEST_BACKOFF)
+        clock.advance(siem_model.LONGEST_BACKOFF)
     assert targets(sink) == ["1", "2"]
     assert await queued(pool, acme) == ["bad", "4"]
 
@@ -222,9 +223,9 @@ async def test_a_siem_that_never_answers_times_out(
 async def test_a_defect_counts_as_a_failure_and_does_not_affect_others(
     ports: Ports, pool: Pool, acme: UUID, other_tenant: UUID, sink: FakeSiem, metrics: FakeMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headers = siem_rules.build_headers
+    headers = siem_model.build_headers
 
-    def defective(to: siem_rules.SiemSink) -> dict[str, str]:
+    def defective(to: siem_model.SiemSink) -> dict[str, str]:
         assert to.org_id == other_tenant, "a defect"
         return headers(to)
 
@@ -293,7 +294,7 @@ async def test_the_queue_of_a_killed_process_is_sent_again_after_its_lease(
     async with forwarding(ports) as [inbox]:
         await wait_until_idle(inbox)
         assert len(sink.posts) == 1
-        clock.advance(siem_rules.LEASE)
+        clock.advance(siem_model.LEASE)
         inbox.post()
         await wait_until_empty(pool, acme)
     assert targets(sink) == ["x", "y", "x", "y"]
@@ -304,6 +305,6 @@ async def test_an_attempt_does_not_start_shortly_before_its_lease_ends(ports: Po
     await record(ports, acme, "x")
     claimed = await siem.claim_queue(ports, struggling=True)
     assert isinstance(claimed, ClaimedSiemQueue)
-    clock.advance(siem_rules.LEASE - timedelta(seconds=siem_rules.POST_TIMEOUT - 1))
+    clock.advance(siem_model.LEASE - timedelta(seconds=siem_model.POST_TIMEOUT - 1))
     assert await siem.attempt(ports, claimed) is None
     assert sink.posts == []

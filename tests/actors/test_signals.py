@@ -29,14 +29,15 @@ from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
-from core.accounts.email_queue_rules import EmailKind, new_email
+from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, service_users
 from core.authentication.tokens import signing_keys
-from core.billing.provider_facts import SubscriptionFacts
+from core.billing.model.provider_facts import SubscriptionFacts
+from core.kernel.causes import SYSTEM
 from core.kernel.deferred import Deferred
-from core.kernel.principals import SYSTEM, Permission, Role
+from core.kernel.roles import Permission, Role
 from core.kernel.values import Email, digest, new_id
-from core.tenancy.invitations_rules import Invitation, InvitationStatus
+from core.tenancy.model.invitations import Invitation, InvitationStatus
 from entrypoints import wiring
 from entrypoints.settings import Settings
 from ports import Ports

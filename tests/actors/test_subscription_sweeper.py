@@ -13,7 +13,8 @@ import trio
 from actors.mailbox import TimedMailbox
 from actors.subscription_sweeper import JOB, subscription_sweeper
 from adapters.postgres.engine.pool import Pool
-from core.billing import subscriptions, subscriptions_rules
+from core.billing import subscriptions
+from core.billing.model import subscriptions as subscriptions_model
 from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -101,11 +102,11 @@ async def test_one_process_at_a_time_sweeps(ports: Ports, pool: Pool, clock: Fak
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 1, clock.now())
     assert await subscriptions.sweep(ports, other) is None
     assert await expired(pool) == set()
-    clock.advance(subscriptions_rules.LEASE - timedelta(seconds=1))
+    clock.advance(subscriptions_model.LEASE - timedelta(seconds=1))
     assert await subscriptions.sweep(ports, one) == {"subscriptions": 1}  # a living process keeps its lease
     clock.advance(timedelta(seconds=1))
     assert await subscriptions.sweep(ports, other) is None
-    clock.advance(subscriptions_rules.LEASE)
+    clock.advance(subscriptions_model.LEASE)
     assert await subscriptions.sweep(ports, other) == {}
 
 

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from adapters.crypto import JwtTokens
-from core.authentication.tokens.signing_keys_rules import SigningKey
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid
-from core.kernel.principals import Claims
 from core.kernel.values import Email
 
 BASE_URL = "https://sso.example.com"

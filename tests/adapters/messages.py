@@ -6,14 +6,15 @@ from html.parser import HTMLParser
 from uuid import UUID
 
 from adapters.email.message import EmailTemplates
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
-from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
-from core.email_preparation_rules import PreparedEmail
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
+from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
+from core.kernel.callers import OrganizationStatus
 from core.kernel.policy import Policy
-from core.kernel.principals import OrganizationStatus, Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, Slug
-from core.tenancy.invitations_rules import Invitation, InvitationStatus, ReceivedInvitation
-from core.tenancy.organizations_rules import Organization
+from core.mailing.model.emails import PreparedEmail
+from core.tenancy.model.invitations import Invitation, InvitationStatus, ReceivedInvitation
+from core.tenancy.model.organizations import Organization
 
 TOKEN = "0d9f9d4e-7f07-4c39-a9a4-0b1f6b8c1a52"
 BASE_URL = "https://id.example.com/sso"

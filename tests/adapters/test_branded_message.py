@@ -9,9 +9,8 @@ from email.headerregistry import Address
 import pytest
 
 from adapters.email.mime import to_mime
-from core.accounts.email_queue_rules import EmailKind
-from core.tenancy.branding_rules import BrandingSettings, Design
-from core.tenancy.colors import TEXT, Color, contrast
+from core.accounts.model.email_queue import EmailKind
+from core.tenancy.model.branding import TEXT, BrandingSettings, Color, Design, contrast
 from ports.outside import EmailMessage
 from tests.adapters.messages import INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, Page, normalize
 

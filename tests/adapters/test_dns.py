@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from adapters.dns import DnsResolver
-from core.tenancy.domains_rules import DnsFailed
+from core.tenancy.model.domains import DnsFailed
 from tests.fakes.dns_server import DnsServer
 from tests.support.waiting import eventually
 

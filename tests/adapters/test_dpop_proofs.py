@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from adapters.crypto import JwtDpopProofs
 from adapters.crypto import dpop as adapter
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, NonceKey, ProofInvalid
+from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid
 from tests.adapters.access_tokens import NOW, b64, unb64
 from tests.support.dpop import LEFT_OUT, ProofKey, proof_key
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
-from core.accounts.devices_rules import Location
+from core.accounts.model.devices import Location
 from entrypoints.settings import Settings, SettingsInvalid
 from entrypoints.wiring import geoip
 from tests.fakes.geoip import SHIPPED, write

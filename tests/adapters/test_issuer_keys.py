@@ -5,7 +5,7 @@ import json
 import pytest
 
 from adapters.http.client_keys import DISCOVERY_PATH, HttpClientKeys, HttpIssuerKeys
-from core.federation.oauth.client_assertions_rules import ClientAssertionInvalid
+from core.federation.oauth.model.clients import ClientAssertionInvalid
 from core.kernel.outbound import Reply
 from tests.fakes.outside import FakeClock
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from adapters.email.message import EmailTemplates, format_duration
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret
-from core.authentication.email_sign_in_rules import EmailSignInOrigin, IssuedEmailSignIn
-from core.billing.provider_objects import MAX_PAGE_URL_LENGTH
-from core.billing.subscriptions_rules import Purchase
+from core.accounts.model.email_queue import EmailKind, NoticedSecret
+from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
+from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
+from core.billing.model.subscriptions import Purchase
 from core.kernel.policy import Policy, SupportContact
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email
-from core.provisioning.users_rules import WelcomeContext
+from core.provisioning.model.users import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
 
 LIFETIMES = {

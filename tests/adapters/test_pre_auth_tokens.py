@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from core.authentication.tokens.signing_keys_rules import UnknownKey
+from core.authentication.model.signing_keys import UnknownKey
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
-from core.kernel.principals import PreAuthClaims
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, NOW, PAYLOAD, TOKENS, forged, without
 
 PRE_AUTH = PreAuthClaims(

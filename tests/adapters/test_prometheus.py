@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.prometheus import CONTENT_TYPE, DIRECTORY_VARIABLE, PrometheusMetrics, forget_process, metrics_directory
-from core.accounts.email_queue_rules import EmailOutcome
-from core.authentication.login_failures import LoginFailure
+from core.accounts.model.email_queue import EmailOutcome
+from core.authentication.model.login import LoginFailure
 from tests import ROOT
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from adapters.crypto import JwtTokens, tokens
-from core.authentication.tokens.signing_keys_rules import SigningKey, UnknownKey
+from core.authentication.model.signing_keys import SigningKey, UnknownKey
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import PreAuthClaims
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, KEY, NOW, PAYLOAD, STRANGER, TOKENS, forged
 
 PRE_AUTH = PreAuthClaims(id=uuid4(), user_id=CLAIMS.user_id, issued_at=NOW, expires_at=NOW + timedelta(minutes=10))

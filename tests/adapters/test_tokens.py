@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
-from core.applications import plans_rules
-from core.authentication.tokens.signing_keys_rules import UnknownKey
+from core.applications.model import plans
+from core.authentication.model.signing_keys import UnknownKey
+from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
-from core.kernel.principals import Claims
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_missing_entitlements_are_absent_and_empty_ones_are_present() -> None:
 
 def test_the_largest_possible_plan_fits_into_a_token() -> None:
     longest = "\U0001f600" * 100  # each character takes twelve bytes of JSON
-    features = plans_rules.check_features(["x" * (plans_rules.MAX_FEATURES_SIZE - len('[""]'))])
+    features = plans.check_features(["x" * (plans.MAX_FEATURES_SIZE - len('[""]'))])
     claims = replace(
         SERVICE_CLAIMS, plan=longest, features=features, org="o" * 63, service="s" * 63, email=Email("x" * 64 + "@" + "y" * 189)
     )

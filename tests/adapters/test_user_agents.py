@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.user_agents import UserAgents
-from core.accounts.devices_rules import DeviceType, ParsedUserAgent
+from core.accounts.model.devices import DeviceType, ParsedUserAgent
 from tests.support.builders import user_agents
 
 BROWSER, MOBILE = DeviceType.BROWSER, DeviceType.MOBILE

@@ -10,8 +10,8 @@ import pytest
 import structlog
 
 from adapters.http.payments import MAX_PAGES, PAGE_SIZE, HttpPayments, PaymentSettings
-from core.billing.checkout_rules import Checkout, CheckoutSession, CustomerNotFound
-from core.billing.provider_objects import CheckoutMetadata, ProviderSnapshot, ProviderSubscription
+from core.billing.model.checkout import Checkout, CheckoutSession, CustomerNotFound
+from core.billing.model.provider_objects import CheckoutMetadata, ProviderSnapshot, ProviderSubscription
 from core.kernel.errors import PaymentsFailed
 from core.kernel.values import new_id
 from tests.fakes.http_server import TRAP, Answer, in_json

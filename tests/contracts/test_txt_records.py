@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from adapters.dns import DnsResolver
-from core.tenancy.domains_rules import DnsFailed
+from core.tenancy.model.domains import DnsFailed
 from ports.outside import TxtRecords
 from tests.fakes.dns_server import DnsServer
 from tests.fakes.outside import FakeTxtRecords

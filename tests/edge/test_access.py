@@ -12,7 +12,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
-from core.kernel.principals import Anonymous, Person
+from core.kernel.callers import Person
+from core.kernel.causes import Anonymous
 from core.kernel.rate_limits import LOGIN
 from entrypoints.http.edge.access import access_of, anyone, operations, person, person_anywhere
 from entrypoints.http.edge.bodies import Message

@@ -8,7 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Permission, Role
+from core.kernel.roles import Permission, Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.fakes.outside import FakeClock

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.values import Slug
-from core.tenancy.invitations_rules import MAX_BULK_INVITATIONS
+from core.tenancy.model.invitations import MAX_BULK_INVITATIONS
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.console import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 import core
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts import accounts, accounts_rules
+from core.accounts import accounts
+from core.accounts.model import accounts as accounts_model
 from core.kernel.errors import (
     Conflict,
     Forbidden,
@@ -161,10 +162,10 @@ async def test_unexpected_errors_are_reported_without_details(api: Api, monkeypa
 
 
 async def test_a_refusal_in_a_nursery_is_still_a_refusal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing_with(monkeypatch, ExceptionGroup("outer", [ExceptionGroup("inner", [accounts_rules.EmailTaken()])]))
+    failing_with(monkeypatch, ExceptionGroup("outer", [ExceptionGroup("inner", [accounts_model.EmailTaken()])]))
     answer = await ask_for_failure(api)
     assert (answer.status, answer.code) == (409, "CONFLICT")
-    assert answer.json["error"] == accounts_rules.EmailTaken.__doc__
+    assert answer.json["error"] == accounts_model.EmailTaken.__doc__
 
 
 async def test_a_lost_database_is_reported_with_retry_after(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

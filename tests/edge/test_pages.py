@@ -15,12 +15,11 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import escape
 
-from core.accounts.accounts_rules import PasswordReset
-from core.authentication.reauthentication.kept_forms_rules import KeptForm
-from core.authentication.reauthentication.reauthentication_rules import ReauthenticationOptions
+from core.accounts.model.accounts import PasswordReset
+from core.authentication.model.reauthentication import KeptForm, ReauthenticationOptions
 from core.kernel.providers import Provider
-from core.programs.api_resources_rules import ResourceAccess, ResourceScope
-from core.tenancy.branding_rules import BrandingSettings, Design
+from core.programs.model.api_resources import ResourceAccess, ResourceScope
+from core.tenancy.model.branding import BrandingSettings, Design
 from entrypoints.http import pages
 from entrypoints.http.pages import form_targets
 from entrypoints.http.pages.navigation import Link

@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from ports import Ports
 from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Answer, add_account, add_invitation, add_member, add_organization, run_sql

@@ -8,15 +8,15 @@ from typing import Final
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import profile_rules
-from core.applications.access_rules import AccessSettings
-from core.federation.saml import configuration_rules as saml
+from core.accounts.model import profiles
+from core.applications.model.users import AccessSettings
+from core.federation.saml.model import configuration as saml
 from core.kernel.outbound import parse_target
 from core.kernel.values import Domain, new_id
-from core.programs.api_resources_rules import parse_identifier
-from core.programs.credentials_rules import parse_trust
-from core.tenancy.branding_rules import parse_logo
-from core.tenancy.mail_server_rules import parse_host
+from core.programs.model.api_resources import parse_identifier
+from core.programs.model.credentials import parse_trust
+from core.tenancy.model.branding import parse_logo
+from core.tenancy.model.mail_server import parse_host
 from tests.support.openapi import description, inlined
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -35,7 +35,7 @@ FIELDS: Final[dict[str, Callable[[], str | None]]] = {
     "acs_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, acs_url=TYPED)).acs_url,
     "slo_url": lambda: saml.validate(replace(saml.NOT_CONFIGURED, slo_url=TYPED)).slo_url,
     "identifier": lambda: parse_identifier(TYPED, new_id(), ISSUER).canonical,
-    **{name: lambda name=name: profile_rules._PARSERS[name](TYPED) for name in ("picture", "profile", "website")},  # type: ignore[misc]
+    **{name: lambda name=name: profiles._PARSERS[name](TYPED) for name in ("picture", "profile", "website")},  # type: ignore[misc]
 }
 SERVICE_FIELDS: Final = {
     "redirect_uris": [AS_TYPED],

@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.rate_limits import Bucket
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import NOW, SECOND, within
 

@@ -11,12 +11,13 @@ import trio.testing
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts, email_changes
-from core.accounts.accounts_rules import EmailTaken
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.model.accounts import EmailTaken
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication import callers, sessions
-from core.authentication.tokens.dpop_rules import PresentedToken
+from core.authentication.model.dpop import PresentedToken
+from core.kernel.access import Requirement
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Outage, Refusal, StorageDown
-from core.kernel.principals import SYSTEM, Requirement
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from ports import Ports

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from core.applications.analytics_rules import DailyLogins
+from core.applications.model.analytics import DailyLogins
 from entrypoints.http.pages.charts import HEIGHT, LEAST_BAR, LEFT, WIDTH, Chart, draw_days
 
 

@@ -15,11 +15,11 @@ from quart_trio import QuartTrio
 
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
-from core import demo
-from core.applications.services_rules import RedirectUriInvalid
-from core.demo_rules import Demo, DemoRefused
-from core.federation.saml.configuration_rules import SamlCertificate
-from core.kernel.principals import Person
+from core.applications.model.services import RedirectUriInvalid
+from core.demo import creation
+from core.demo.model.demo import Demo, DemoRefused
+from core.federation.saml.model.configuration import SamlCertificate
+from core.kernel.callers import Person
 from core.tenancy import governance
 from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
@@ -63,7 +63,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
 
 @pytest.fixture
 async def seeded(ports: Ports) -> Demo:
-    return await demo.seed(ports)
+    return await creation.seed(ports)
 
 
 @pytest.mark.slow
@@ -154,12 +154,12 @@ async def test_one_application_signs_users_in_with_saml(app: QuartTrio, api: Api
 async def test_a_changed_saml_configuration_is_kept_unless_it_is_disabled(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     await run_sql(pool, "update saml_configurations set acs_url = 'https://mine.example/acs'")
     before = await run_sql(pool, "select id from saml_certificates order by id")
-    assert (await demo.seed(ports)).first.saml.acs_url == "https://mine.example/acs"
+    assert (await creation.seed(ports)).first.saml.acs_url == "https://mine.example/acs"
     assert await run_sql(pool, "select id from saml_certificates order by id") == before
     await run_sql(pool, "update saml_configurations set enabled = false")
     await run_sql(pool, "update saml_certificates set private_key = null, deactivated_at = now()")
-    assert (await demo.seed(ports)).first.saml == demo.SAML
-    for slug in demo.ORGANIZATIONS:
+    assert (await creation.seed(ports)).first.saml == creation.SAML
+    for slug in creation.ORGANIZATIONS:
         assert (await api.get(f"/saml/{slug}/web-shop/metadata")).status == 200
 
 
@@ -186,7 +186,7 @@ async def test_a_second_run_replaces_the_second_factor(api: Api, ports: Ports, p
     body = {"code": Authenticator(old.totp_secret or "", ports.clock).code(), "trust_device": True}
     trusted = (await api.post("/api/auth/mfa/verify", body, token=first["access_token"])).json["device_token"]
     waiting = (await api.login(old.email, old.password)).json["access_token"]
-    new = (await demo.seed(ports)).first.end_users[1]
+    new = (await creation.seed(ports)).first.end_users[1]
     answer = await api.post("/api/auth/mfa/verify", {"code": Authenticator(old.totp_secret or "", ports.clock).code(1)}, token=waiting)
     assert answer.status == 401
     login = {"email": new.email, "password": new.password, "device_token": trusted}
@@ -202,7 +202,7 @@ async def test_a_second_run_replaces_the_second_factor(api: Api, ports: Ports, p
 @pytest.mark.slow
 async def test_a_second_run_adds_nothing_and_replaces_secrets(api: Api, ports: Ports, pool: Pool, seeded: Demo) -> None:
     before, there = as_json(seeded, BASE_URL), await counts(pool)
-    after = as_json(await demo.seed(ports), BASE_URL)
+    after = as_json(await creation.seed(ports), BASE_URL)
     assert await counts(pool) == there
     assert without_secrets(after) == without_secrets(before)
     assert not set(secrets(after)) & set(secrets(before))
@@ -241,7 +241,7 @@ def secrets(value: Any) -> Iterator[str]:
 async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None:
     uris = ["http://localhost:9999/back", "com.example.mine:/back"]
     for redirect_uris in (uris, []):
-        tenant = (await demo.seed(ports, redirect_uris)).first
+        tenant = (await creation.seed(ports, redirect_uris)).first
         assert list(tenant.web.service.redirect_uris) == uris[:1]  # only the mobile application can use the other one
         assert list(tenant.mobile.service.redirect_uris) == uris
 
@@ -249,7 +249,7 @@ async def test_redirect_uris_change_only_if_some_are_given(ports: Ports) -> None
 @pytest.mark.slow
 async def test_a_note_names_redirect_uris_for_the_mobile_application_only(ports: Ports) -> None:
     of_app, of_web = "com.example.mine:/back", "https://shop.example/back"
-    seeded = await demo.seed(ports, [of_app])
+    seeded = await creation.seed(ports, [of_app])
     assert list(seeded.first.web.service.redirect_uris) == ["http://localhost:3000/callback"]
     assert notes(seeded, []) == notes(seeded, [of_web]) == []
     [note] = notes(seeded, [of_app])
@@ -283,7 +283,7 @@ async def delete_other_organization(ports: Ports, pool: Pool) -> None:
     """Delete the other organization as a platform owner, and suspend the first one."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
-        platform_owner = await read.accounts.by_email(demo.PLATFORM_OWNER)
+        platform_owner = await read.accounts.by_email(creation.PLATFORM_OWNER)
     assert platform_owner is not None
     session = await sign_in(ports, platform_owner)
     await governance.delete(ports, Person(user_id=platform_owner.id, email=platform_owner.email, session_id=session.session_id), org_id)
@@ -327,7 +327,7 @@ async def test_an_obstacle_is_named_and_nothing_changes(ports: Ports, pool: Pool
     await create_obstacle(ports, pool)
     before = await everything(pool)
     with pytest.raises(DemoRefused) as refused:
-        await demo.seed(ports, ["https://elsewhere.example/back"])
+        await creation.seed(ports, ["https://elsewhere.example/back"])
     assert refused.value.message.startswith(message)
     assert refused.value.message.endswith(" Nothing was changed.")
     assert await everything(pool) == before
@@ -339,7 +339,7 @@ async def test_an_organization_with_another_owner_is_not_changed(ports: Ports, p
     await add_member(pool, org, (await add_account(ports, "grace@example.com", None)).id, "owner")
     before = await everything(pool)
     with pytest.raises(DemoRefused, match="demo-other is not the demo's"):
-        await demo.seed(ports)
+        await creation.seed(ports)
     assert await everything(pool) == before, "not even accounts"
 
 
@@ -348,7 +348,7 @@ async def test_an_organization_with_another_owner_is_not_changed(ports: Ports, p
 async def test_an_invalid_redirect_uri_is_refused(ports: Ports, pool: Pool, uri: str) -> None:
     before = await everything(pool)
     with pytest.raises(RedirectUriInvalid):
-        await demo.seed(ports, ["https://shop.example/back", uri])
+        await creation.seed(ports, ["https://shop.example/back", uri])
     assert await everything(pool) == before
 
 
@@ -374,7 +374,7 @@ async def test_deleted_data_is_created_again(api: Api, ports: Ports, pool: Pool,
     ]
     for change in changes:
         await run_sql(pool, change)
-    after = as_json(await demo.seed(ports), BASE_URL)
+    after = as_json(await creation.seed(ports), BASE_URL)
     assert without_secrets(after) == without_secrets(before)
     for tenant in (after, after["other_organization"]):
         token = (await api.login(tenant["admin"]["email"], tenant["admin"]["password"])).json["access_token"]
@@ -390,7 +390,7 @@ async def test_an_earlier_owner_of_an_address_loses_access(api: Api, ports: Port
     session = await sign_in(ports, squatter)
     await add_mfa(ports, squatter)
     await add_identity(pool, squatter.id)
-    owner = (await demo.seed(ports)).first.owner
+    owner = (await creation.seed(ports)).first.owner
     assert (owner.id, (await api.get("/api/user", token=session.access_token)).status) == (squatter.id, 401)
     assert (await api.login(owner.email, "a password of the squatter")).status == 401
     assert "mfa_required" not in (await api.login(owner.email, owner.password)).json
@@ -399,7 +399,7 @@ async def test_an_earlier_owner_of_an_address_loses_access(api: Api, ports: Port
 
 @pytest.mark.slow
 async def test_concurrent_runs_wait_for_each_other(ports: Ports, pool: Pool) -> None:
-    seeds = await run_concurrently(2, lambda _: demo.seed(ports))
+    seeds = await run_concurrently(2, lambda _: creation.seed(ports))
     first, second = (without_secrets(as_json(seed, BASE_URL)) for seed in seeds)
     assert first == second
     assert await run_sql(pool, "select count(*) from organizations") == [(2,)]

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from actors.actor_states import ActorStates
 from actors.supervisor import RestartPolicy, supervise
 from core.kernel.errors import StorageDown
-from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult
+from core.maintenance.model.health import ActorState, ActorStatus, CheckResult
 from entrypoints import doctor
 from entrypoints.doctor import Finding, Health
 from entrypoints.installation import CHECKS_LIFETIME, NoInstallation, RunningInstallation, settings_in_force

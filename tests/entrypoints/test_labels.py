@@ -11,13 +11,13 @@ from jinja2 import nodes
 import core
 from adapters.email.message import SECRET_TEXTS, SUBJECTS
 from adapters.postgres.engine.pool import Pool
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret
-from core.applications.overview_rules import PendingTask
+from core.accounts.model.email_queue import EmailKind, NoticedSecret
+from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.principals import GRANTABLE, Role
 from core.kernel.providers import OwnMethod, Provider
+from core.kernel.roles import GRANTABLE, Role
 from entrypoints.http.pages import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS

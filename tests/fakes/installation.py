@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from core.maintenance.health_rules import ActorState, ActorStatus, CheckFinding, CheckResult, ConnectionCounts, SettingInForce
+from core.maintenance.model.health import ActorState, ActorStatus, CheckFinding, CheckResult, ConnectionCounts, SettingInForce
 from entrypoints.installation import settings_in_force
 from entrypoints.settings import Settings
 from ports.observe import Clock

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import trio
 
-from core.accounts.devices_rules import Location
-from core.accounts.email_queue_rules import EmailOutcome
-from core.authentication.login_failures import LoginFailure
+from core.accounts.model.devices import Location
+from core.accounts.model.email_queue import EmailOutcome
+from core.authentication.model.login import LoginFailure
 from core.kernel.values import is_printable
-from core.tenancy.domains_rules import DnsFailed
-from core.tenancy.mail_server_rules import MailServer, MailServerCheck
+from core.tenancy.model.domains import DnsFailed
+from core.tenancy.model.mail_server import MailServer, MailServerCheck
 from ports.outside import EmailMessage, MailRefused
 
 

@@ -18,8 +18,8 @@ from uuid import UUID
 import stripe
 
 from adapters.http.payments import PaymentSettings
-from core.billing.checkout_rules import Checkout, CheckoutSession
-from core.billing.provider_objects import ProviderSnapshot
+from core.billing.model.checkout import Checkout, CheckoutSession
+from core.billing.model.provider_objects import ProviderSnapshot
 from tests.fakes.http_server import TRAP, Answer, FakeServer, ReceivedRequest, in_json
 
 API_KEY: Final = "sk_test_of_the_provider"

@@ -16,7 +16,7 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 from oauthlib.oauth2 import BackendApplicationClient
 from requests_oauthlib import OAuth2Session
 
-from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
+from core.federation.oauth.model.clients import ASSERTION_TYPE
 from tests.foreign.gatehouse import EMAIL, Client, Gatehouse
 from tests.foreign.programs import NODE, require
 

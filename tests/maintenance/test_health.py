@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.maintenance.health_rules import ActorState, ActorStatus, ConnectionCounts, InstallationHealth, KeyState, QueueState
+from core.maintenance.model.health import ActorState, ActorStatus, ConnectionCounts, InstallationHealth, KeyState, QueueState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACTOR = ActorState("mailer", ActorStatus.RUNNING, NOW, restarts=3, last_failure_at=NOW, last_failure="failure")

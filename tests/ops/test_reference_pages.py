@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from adapters.prometheus import JOB_TYPES, PrometheusMetrics
-from core.authentication.openid_rules import USER_CLAIMS
+from core.authentication.model.openid import USER_CLAIMS
 from core.kernel import rate_limits
 from core.kernel.rate_limits import Bucket
 from entrypoints.http.app import build_routes

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import ProgramClaims
+from core.kernel.claims import ProgramClaims
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.builders import Answer

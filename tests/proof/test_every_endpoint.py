@@ -26,9 +26,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.profile_rules import DETAILS
-from core.provisioning.schemas import ENTERPRISE_URN
+from core.accounts.model.accounts import Account
+from core.accounts.model.profiles import DETAILS
+from core.provisioning.model.schemas import ENTERPRISE_URN
 from entrypoints.http.api.provisioning.discovery import METHODS
 from ports import Ports
 from tests.support.builders import Answer, Api

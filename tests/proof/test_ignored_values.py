@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Acr
-from core.federation.oauth import openid_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.end_session_rules import END_SESSION_PATH
-from core.federation.saml.messages import new_message_id
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Acr
+from core.federation.oauth.model import openid_requests
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.end_session import END_SESSION_PATH
+from core.federation.saml.model.messages import new_message_id
 from entrypoints.http.pages import asset_url
 from ports import Ports
 from tests.federation.api.client_authentication.keys import assertion, client_key, register, revoke

@@ -45,23 +45,26 @@ from adapters.postgres.engine.storage import Postgres
 from adapters.saml.documents import XmlDocuments
 from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
-from core import email_preparation
 from core.accounts import email_queue
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.devices_rules import Device, DeviceType
-from core.accounts.email_queue_rules import EmailResult
-from core.accounts.risk import LoginRisk
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.devices import Device, DeviceType
+from core.accounts.model.email_queue import EmailResult
+from core.accounts.model.risk import LoginRisk
 from core.authentication import login, session_start
-from core.authentication.login_rules import SignedIn as StartedSession
-from core.authentication.sessions_rules import Session, TokenPair
-from core.authentication.tokens.signing_keys_rules import SigningKey
+from core.authentication.model.login import SignedIn as StartedSession
+from core.authentication.model.sessions import Session, TokenPair
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM, Caller
+from core.kernel.claims import Claims
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM, Caller, Claims, Role, ServiceContext
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
-from core.tenancy.invitations_rules import Invitation, InvitationStatus
-from core.tenancy.mail_server_rules import MailServer
-from core.tenancy.organizations_rules import Tier
+from core.mailing import preparation
+from core.tenancy.model.invitations import Invitation, InvitationStatus
+from core.tenancy.model.mail_server import MailServer
+from core.tenancy.model.organizations import Tier
 from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports
 from ports.crypto import Tokens
@@ -280,7 +283,7 @@ async def deliver(ports: Ports) -> None:
     """Send all due emails once, as the mailer does."""
     while due := await email_queue.claim_due(ports, 100):
         for mail in due:
-            prepared = await email_preparation.prepare(ports, mail)
+            prepared = await preparation.prepare(ports, mail)
             if not isinstance(prepared, EmailResult):
                 await ports.mail.send(prepared[1], prepared[0].server)
                 await email_queue.record_sent(ports, prepared[0])

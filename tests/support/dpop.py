@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from core.applications.client_settings_rules import thumbprint
+from core.applications.model.client_settings import thumbprint
 from core.kernel.values import base64url, digest
 
 LEFT_OUT: Final = object()

@@ -10,10 +10,10 @@ import structlog
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.errors import StorageDown
-from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from entrypoints import logs
 from entrypoints.http.app import Edge
 from ports import Ports

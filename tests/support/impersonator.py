@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.support.builders import FIREFOX, Answer, Api, SignedIn, run_sql
 

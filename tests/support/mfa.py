@@ -8,10 +8,11 @@ from uuid import UUID
 import pyotp
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.authentication import login
-from core.authentication.login_rules import PendingSignIn
-from core.kernel.principals import SYSTEM, PreAuthClaims
+from core.authentication.model.login import PendingSignIn
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import PreAuthClaims
 from core.kernel.values import new_id
 from ports import Ports
 from ports.observe import Clock

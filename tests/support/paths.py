@@ -8,8 +8,9 @@ from typing import Final
 from uuid import uuid4
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Permission, PreAuthClaims
+from core.accounts.model.accounts import Account
+from core.kernel.claims import PreAuthClaims
+from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from tests.support.builders import add_account, sign_in

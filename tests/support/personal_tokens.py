@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
-from core.authentication.tokens.personal_tokens_rules import PersonalToken, new_personal_token
+from core.accounts.model.accounts import Account
+from core.authentication.model.personal_tokens import PersonalToken, new_personal_token
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id
 from ports import Ports
 

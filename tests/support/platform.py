@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PROFESSIONAL_ID, Answer, Api, run_sql
 

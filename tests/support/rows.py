@@ -12,10 +12,10 @@ from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.email_queue_rules import EmailKind, QueuedEmail
-from core.authentication.sessions_rules import Session
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.email_queue import EmailKind, QueuedEmail
+from core.authentication.model.sessions import Session
+from core.kernel.causes import SYSTEM
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest
 from tests.support.waiting import eventually

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from core.provisioning.schemas import GROUP_URN, USER_URN
+from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from tests.support.builders import Answer
 from tests.support.tenants import Tenant
 

@@ -6,11 +6,14 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import EnrollmentOrigin
-from core.authentication.sessions_rules import Session
+from core.accounts.model.accounts import Account
+from core.applications.model.users import EnrollmentOrigin
+from core.authentication.model.sessions import Session
 from core.kernel import uris
-from core.kernel.principals import SYSTEM, Claims, OrganizationStatus, Permission, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import Claims
+from core.kernel.roles import Permission
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction

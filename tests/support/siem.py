@@ -6,9 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
-from core.eventing.siem_rules import SiemAttempt, SiemProvider, SiemSink
+from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemSink
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Storage

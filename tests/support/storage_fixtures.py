@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support import database
 from tests.support.builders import add_organization, make_vault

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (

@@ -6,10 +6,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.eventing.webhooks_rules import Webhook, new_signing_secret
+from core.eventing.model.webhooks import Webhook, new_signing_secret
 from core.kernel import event_catalog
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.builders import run_sql

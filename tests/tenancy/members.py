@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.support.builders import Answer
 from tests.support.tenants import Tenant
 

@@ -11,12 +11,12 @@ from adapters.postgres.accounts.email_changes import PENDING, reserved
 from adapters.postgres.engine.locks import NAMESPACE, PLATFORM_OWNERS
 from adapters.postgres.engine.statements import DeferredRow, Row
 from adapters.postgres.tenancy.domains import verified_owner
-from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
-from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import OwnProfile, Profile
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.profiles import OwnProfile, Profile
+from core.kernel.roles import Role
 from core.kernel.values import Email
-from core.tenancy.account_control import AccountControl
+from core.tenancy.model.members import AccountControl
 
 # In the order of `to_account`.
 COLUMNS: Final = """

@@ -7,9 +7,9 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import KnownBy
-from core.authentication.login_rules import LoginAttempt
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.accounts.model.devices import KnownBy
+from core.authentication.model.login import LoginAttempt
 from core.kernel.values import Email
 
 

@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.devices_rules import TRUST_DAYS, Device, DeviceFingerprint, DeviceType, KnownDevice, ListedDevice, Location
-from core.accounts.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURES, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
+from core.accounts.model.devices import TRUST_DAYS, Device, DeviceFingerprint, DeviceType, KnownDevice, ListedDevice, Location
+from core.accounts.model.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURES, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
 
 COLUMNS: Final = """
     d.id, d.user_id, d.client_hash, d.name, d.device_type, d.browser, d.browser_version, d.os, d.os_version, d.last_used_at, d.last_ip,

@@ -5,7 +5,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.email_changes_rules import EmailChange
+from core.accounts.model.accounts import EmailChange
 from core.kernel.values import Email
 
 # In the order of `to_email_change`.

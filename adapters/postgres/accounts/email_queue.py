@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
-from core.accounts.email_queue_rules import (
+from core.accounts.model.email_queue import (
     NO_BUSY_SERVERS,
     SENT_BY_ORGANIZATIONS,
     BusyServers,
@@ -21,7 +21,7 @@ from core.accounts.email_queue_rules import (
     QueuedEmail,
     SecretNotice,
 )
-from core.accounts.one_time_tokens import LinkContinuation
+from core.accounts.model.one_time_tokens import LinkContinuation
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
 

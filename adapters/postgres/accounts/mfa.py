@@ -9,9 +9,10 @@ from adapters.postgres.accounts.accounts import COLUMN_COUNT as ACCOUNT_COLUMN_C
 from adapters.postgres.accounts.accounts import COLUMNS as ACCOUNT
 from adapters.postgres.accounts.accounts import to_account
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.mfa_rules import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
-from core.kernel.principals import Caller, Person
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.mfa import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.values import new_id
 from ports.crypto import SecretContext, Vault
 

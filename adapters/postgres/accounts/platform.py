@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from adapters.postgres.engine.statements import Repository
-from core.accounts.email_queue_rules import EmailBacklog
-from core.accounts.platform_rules import PlatformFigures
-from core.maintenance.health_rules import QueueState
+from core.accounts.model.email_queue import EmailBacklog
+from core.accounts.model.platform import PlatformFigures
+from core.maintenance.model.health import QueueState
 
 # Work of inactive webhooks and organizations is not due. A target that hangs can have a very long backlog, so the counts stop at a limit.
 DUE_DELIVERIES: Final = """

@@ -5,8 +5,8 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.platform_users_rules import (
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.platform import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,
@@ -17,7 +17,7 @@ from core.accounts.platform_users_rules import (
     UserMfaStatus,
     UserOrganization,
 )
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 
 

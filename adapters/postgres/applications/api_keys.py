@@ -6,8 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.applications.services import CONTEXT, to_context
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
-from core.kernel.principals import Permission
+from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
 # In the order in which `to_api_key` reads them

@@ -7,8 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import ORIGINS, has_membership, may_sign_on, may_use
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
+from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
 from core.kernel.values import Email, Page, PageResult
 

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.overview_rules import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
+from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 
 # `to_figures` reads the columns in this order: members, services, then the tasks as in TASKS.

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_sign_on, may_use
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.own_applications_rules import OwnApplication
+from core.applications.model.users import OwnApplication
 
 # The user has used these services or is assigned to them, or is a confirmed member of their
 # organizations. An unconfirmed membership must not show entries of a foreign organization on the

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.plans_rules import Plan
+from core.applications.model.plans import Plan
 
 # In the order in which `to_plan` reads them
 COLUMNS: Final = "id, org_id, service_id, name, price_cents, currency, features, billing_price_id, created_at, updated_at"

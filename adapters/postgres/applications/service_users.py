@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import ASSIGNED
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.service_users_rules import ServiceUser
+from core.applications.model.users import ServiceUser
 from core.kernel.values import Email, PageResult
 
 

@@ -12,12 +12,12 @@ from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
-from core.applications.access_rules import AccessPolicy, AccessSettings
-from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
-from core.authentication.sessions_rules import NO_ENTITLEMENT
-from core.billing.subscriptions_rules import Entitlement
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.services import CLIENT_SETTINGS, Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
+from core.applications.model.users import AccessPolicy, AccessSettings
+from core.authentication.model.sessions import NO_ENTITLEMENT
+from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug
 

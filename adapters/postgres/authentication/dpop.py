@@ -5,7 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository, Row
-from core.authentication.tokens.dpop_rules import NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period, tables_to_empty
+from core.authentication.model.dpop import NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period, tables_to_empty
 
 # A crash of the database empties both tables. Then the key is missing too, so a proof from before the
 # crash cannot be used a second time.

@@ -6,9 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.devices_rules import KnownBy, Location
-from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.accounts.model.devices import KnownBy, Location
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 

@@ -8,9 +8,9 @@ from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.notices.security_notices_rules import AddedSignInMethod
-from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
+from core.accounts.model.security_notices import AddedSignInMethod
+from core.applications.model.users import LinkedIdentity
+from core.authentication.model.identities import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext, Vault

@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, session_parameters
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Repository
-from core.accounts.devices_rules import Device, Location
-from core.authentication.sessions_rules import Session
+from core.accounts.model.devices import Device, Location
+from core.authentication.model.sessions import Session
 
 # Each total is split over this many rows, so that concurrent logins to one service rarely wait for
 # each other's commit.

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider, ProviderClient
 from ports.crypto import SecretContext
 

@@ -7,9 +7,9 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.billing.subscriptions import entitlement, to_entitlement
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
-from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
-from core.authentication.sessions_rules import NO_ENTITLEMENT
-from core.kernel.principals import Role
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
+from core.authentication.model.sessions import NO_ENTITLEMENT
+from core.kernel.roles import Role
 from core.kernel.values import Email
 
 GRANT_WIDTH: Final = 8  # of the columns that `to_grant` reads

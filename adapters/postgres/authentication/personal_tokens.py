@@ -6,9 +6,11 @@ from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.tokens.personal_tokens_rules import MemberPersonalToken, PersonalToken, PersonalTokenRecord
+from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Caller, MembershipState, OrganizationStatus, PersonalTokenContext, Role, SessionContext
+from core.kernel.callers import MembershipState, OrganizationStatus, PersonalTokenContext, SessionContext
+from core.kernel.causes import Caller
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
 
 # In the order in which `to_personal_token` reads them. The aliases are those of `live_sessions`.

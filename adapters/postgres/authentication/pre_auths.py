@@ -10,9 +10,9 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.identities import sealed
 from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingRepository
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.authentication.identities_rules import PendingIdentity
-from core.authentication.login_rules import MfaAttempt, PendingSignIn
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import MfaAttempt, PendingSignIn
 from core.kernel.providers import Provider, ProviderTokens
 from ports.crypto import SecretContext, Vault
 

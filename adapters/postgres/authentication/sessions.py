@@ -34,10 +34,10 @@ from adapters.postgres.authentication.openid import (
 )
 from adapters.postgres.billing.subscriptions import ENTITLEMENT_WIDTH, entitlement, to_entitlement
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.accounts.profile_rules import OwnProfile
-from core.authentication.openid_rules import NO_GRANT, Authentication, OpenIdGrant, UserFacts
-from core.authentication.reauthentication.reauthentication_rules import Reauthentication
-from core.authentication.sessions_rules import (
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant, UserFacts
+from core.authentication.model.reauthentication import Reauthentication
+from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
     IntrospectedSession,
@@ -48,17 +48,10 @@ from core.authentication.sessions_rules import (
     RotatedSession,
     Session,
 )
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, Person, SessionContext
 from core.kernel.errors import SessionEnded
-from core.kernel.principals import (
-    BrowserSession,
-    MembershipState,
-    OrganizationContext,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    SessionContext,
-)
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, PageResult
 

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.cancellations_rules import IMMEDIATE_TIMEOUT, Cancellation
+from core.applications.model.plans import IMMEDIATE_TIMEOUT, Cancellation
 
 # An API key may have reactivated the subscription. Then it must not be canceled.
 IS_ENDED_HERE: Final = """

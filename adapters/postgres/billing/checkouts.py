@@ -5,9 +5,9 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.billing.checkout_rules import Checkout, CheckoutMatch
-from core.billing.provider_objects import CheckoutMetadata
-from core.billing.reconciliation_rules import OpenCheckouts
+from core.billing.model.checkout import Checkout, CheckoutMatch
+from core.billing.model.provider_events import OpenCheckouts
+from core.billing.model.provider_objects import CheckoutMetadata
 
 
 class Checkouts(Repository):

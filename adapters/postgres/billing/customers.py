@@ -6,8 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.locks import CUSTOMERS
 from adapters.postgres.engine.statements import Repository
-from core.billing.checkout_rules import Customer
-from core.billing.subscriptions_rules import BillingCustomer
+from core.billing.model.checkout import Customer
+from core.billing.model.subscriptions import BillingCustomer
 
 # Events about customers usually contain the organization, because we send it when we create the
 # customer. If it is missing, any organization matches.

@@ -9,8 +9,8 @@ import structlog
 from adapters.postgres.billing.customers import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_COLUMNS, to_plan, to_subscription
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
-from core.billing.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
-from core.billing.subscriptions_rules import SubscribedPlan, Subscription
+from core.billing.model.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
+from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
 from ports.crypto import SealBroken, SecretContext
 

@@ -6,8 +6,8 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.applications.plans_rules import FREE_PLAN_NAME
-from core.billing.subscriptions_rules import (
+from core.applications.model.plans import FREE_PLAN_NAME
+from core.billing.model.subscriptions import (
     AlreadySubscribed,
     Entitlement,
     OwnSubscription,

@@ -26,10 +26,11 @@ from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
 from adapters.postgres.tenancy.repositories import TenancyRepositories
-from core.authentication.tokens.dpop_rules import ProofUse
+from core.authentication.model.dpop import ProofUse
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
-from core.kernel.principals import Caller, Person
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signals

@@ -4,7 +4,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.eventing.audit_rules import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
+from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
 from core.kernel.values import Page, PageResult
 
 COLUMNS: Final = (
@@ -18,7 +18,7 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "target_type": "and l.target_type = %(target_type)s",
     "target_id": "and l.target_id = %(target_id)s",
     "actor_id": "and l.actor_id = %(actor_id)s",
-    # `core.eventing.audit_rules.resolve_actor` makes the same distinction.
+    # `core.eventing.model.audit.resolve_actor` makes the same distinction.
     "system": "and l.actor_id is null and l.address is null",
     "anonymous": "and l.actor_id is null and l.address is not null",
     # Not a parameter, because the indexes of failed entries are partial.

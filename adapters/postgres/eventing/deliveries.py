@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import DeferredRow, Row, SealingReposit
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
 from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
-from core.eventing.deliveries_rules import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
+from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
 

@@ -6,9 +6,20 @@ A queue has the columns `org_id`, the id of the receiver, `status`, `due_at`, `c
 from datetime import datetime
 from typing import Any, LiteralString
 
-from core.eventing.deliveries_rules import DeliveryOutcome, DispatchCapacity
+from core.eventing.model.webhooks import DeliveryOutcome, DispatchCapacity
 
 
+# How the statement of `claim_sql` works:
+#
+# receiver: a loose index scan that hops from one receiver with due deliveries to the next. Its
+# cost is the number of these receivers, no matter how many deliveries each has.
+#
+# shares, served: the receivers that may get a slot
+# (core.eventing.model.webhooks.DispatchCapacity), in random order. Each gets its first slot
+# before any gets a second one.
+#
+# queued: deliveries that another process is claiming are skipped. The limits keep the number of
+# locked rows close to the number of claimed ones.
 def claim_sql(
     queue: LiteralString,
     receiver_id: LiteralString,
@@ -24,15 +35,6 @@ def claim_sql(
     whether that row gets deliveries. `claimed` are the columns of the delivery `d` that `result`
     reads from `c`, together with those of `w`.
     """
-    # receiver: a loose index scan that hops from one receiver with due deliveries to the next. Its
-    # cost is the number of these receivers, no matter how many deliveries each has.
-    #
-    # shares, served: the receivers that may get a slot
-    # (core.eventing.deliveries_rules.DispatchCapacity), in random order. Each gets its first slot
-    # before any gets a second one.
-    #
-    # queued: deliveries that another process is claiming are skipped. The limits keep the number of
-    # locked rows close to the number of claimed ones.
     return f"""
     with recursive receiver as (
         (select org_id, {receiver_id} as id from {queue} where status = 'due' order by org_id, {receiver_id} limit 1)

@@ -3,14 +3,105 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository
-from core.eventing.audit_rules import caller_kind
+from core.eventing.model.audit import caller_kind
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.deferred import Deferred
 from core.kernel.event_catalog import Event
-from core.kernel.principals import SYSTEM, Caller, Person, ScimClient, ServiceAccountCaller, ServiceKey
+
+# logs: an event goes to the log of its organization. A personal event goes to the logs of all
+# organizations in which the user's membership is confirmed, because an organization that
+# only added the user must learn nothing about the account (security R-5). All other events
+# go to the platform's log. Events of one transaction are a microsecond apart, so that the log
+# keeps their order.
+#
+# recipients: an event that is approved_only skips organizations that were never approved, and
+# has no entry without a recipient.
+#
+# logins: only audited sign-ins are those of members. Their totals are counted here, so that
+# log and totals agree about the organizations and the day (docs/specification, decision 234).
+#
+# forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
+# committed before another one was written has the lower position (docs/adr/0014). Keep the
+# lateral subquery: a plain join may read all configurations.
+#
+# counted: lock order: totals of logins, then of entries, each by their key, so that two
+# transactions cannot wait for each other.
+#
+# delivered: webhooks receive the events in the log of their organization, and events that
+# are not audited. Without webhooks this is one index lookup. If a webhook is deleted at the
+# same time, the housekeeper deletes its deliveries.
+_ADD: Final = """
+with recorded as (
+    select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
+    from rows from (jsonb_to_recordset(%(events)s) as (
+        id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
+        target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, caller_kind text, actor_name text,
+        actor_email text, impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
+        with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
+                              actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
+                              agent, success, payload, number)),
+recipients as (
+    select number, org_id from recorded where org_id is not null
+    union all
+    select h.number, m.org_id from recorded h join memberships m on m.user_id = h.of_person
+    where h.org_id is null and m.confirmed_at is not null
+      and (not h.approved_only or exists (
+          select 1 from organizations o where o.id = m.org_id and o.status in ('active', 'suspended')))),
+logs as (
+    select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry
+    from recorded h left join recipients t on t.number = h.number),
+audited as (
+    insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, actor_name, impersonator_id,
+                           address, agent, success, details, created_at)
+    select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, actor_name,
+           impersonator_id, address, agent, success, details, at
+    from logs where has_entry
+    returning id, org_id, created_at),
+forwarded as (
+    insert into siem_queue (org_id, siem_id, entry_id)
+    select a.org_id, s.id, a.id
+    from audited a cross join lateral (
+        select id from siem_configurations where org_id = a.org_id and enabled limit 1) s
+    order by a.created_at
+    returning pg_notify('siem', '')),
+logins as (
+    insert into member_login_totals as t (org_id, day, provider, total)
+    select log, (at at time zone 'UTC')::date, details ->> 'provider', count(*)
+    from logs where has_entry and name = 'user.login.success'
+    group by 1, 2, 3 order by 1, 2, 3
+    on conflict (org_id, day, provider) do update set total = t.total + excluded.total
+    returning 1),
+counted as (
+    insert into audit_totals as t (org_id, action, target_type, total)
+    select log, name, target_type, count(*) from logs cross join (select count(*) from logins) before
+    where has_entry and log is not null
+    group by log, name, target_type order by log, name, target_type
+    on conflict (org_id, action, target_type) do update set total = t.total + excluded.total),
+delivered as (
+    insert into webhook_deliveries (id, org_id, webhook_id, event_type, actor_id, payload, status, due_at, created_at,
+                                    updated_at)
+    select gen_random_uuid(), w.org_id, w.id, l.name, p.actor_user_id, row_to_json(p), %(status)s,
+           l.at + %(delay)s::interval, l.at, l.at
+    from logs l
+    join webhooks w on w.org_id = l.log and w.is_active and l.name = any(w.events)
+    join organizations o on o.id = w.org_id and o.status = 'active'
+    cross join lateral (
+        select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
+               l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
+               json_build_object('kind', l.caller_kind, 'id', l.actor_id, 'name', l.actor_name) as actor,
+               l.payload as data) p
+    returning pg_notify('webhooks', '')),
+written as (
+    insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
+    select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
+    from logs)
+select exists (select from delivered), exists (select from forwarded)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,96 +117,9 @@ class EventLog(Repository):
 
     def add(self, events: Sequence[Event], caller: Caller, now: datetime, webhook_delay: timedelta) -> Deferred[QueuedWork]:
         """Write the events with the next statement. Return the work that they queued."""
-        # logs: an event goes to the log of its organization. A personal event goes to the logs of all
-        # organizations in which the user's membership is confirmed, because an organization that
-        # only added the user must learn nothing about the account (security R-5). All other events
-        # go to the platform's log. Events of one transaction are a microsecond apart, so that the log
-        # keeps their order.
-        #
-        # recipients: an event that is approved_only skips organizations that were never approved, and
-        # has no entry without a recipient.
-        #
-        # logins: only audited sign-ins are those of members. Their totals are counted here, so that
-        # log and totals agree about the organizations and the day (docs/specification, decision 234).
-        #
-        # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
-        # committed before another one was written has the lower position (docs/adr/0014). Keep the
-        # lateral subquery: a plain join may read all configurations.
-        #
-        # counted: lock order: totals of logins, then of entries, each by their key, so that two
-        # transactions cannot wait for each other.
-        #
-        # delivered: webhooks receive the events in the log of their organization, and events that
-        # are not audited. Without webhooks this is one index lookup. If a webhook is deleted at the
-        # same time, the housekeeper deletes its deliveries.
         return self._one_deferred(
             lambda row: QueuedWork(row[0], row[1]),
-            """
-            with recorded as (
-                select e.*, %(now)s::timestamptz + (number - 1) * interval '1 microsecond' as at
-                from rows from (jsonb_to_recordset(%(events)s) as (
-                    id uuid, org_id uuid, of_person uuid, name text, audited boolean, approved_only boolean, target_type text,
-                    target_id text, details jsonb, data jsonb, actor_id uuid, actor_kind text, caller_kind text, actor_name text,
-                    actor_email text, impersonator_id uuid, address text, agent text, success boolean, payload jsonb))
-                    with ordinality as e (id, org_id, of_person, name, audited, approved_only, target_type, target_id, details, data,
-                                          actor_id, actor_kind, caller_kind, actor_name, actor_email, impersonator_id, address,
-                                          agent, success, payload, number)),
-            recipients as (
-                select number, org_id from recorded where org_id is not null
-                union all
-                select h.number, m.org_id from recorded h join memberships m on m.user_id = h.of_person
-                where h.org_id is null and m.confirmed_at is not null
-                  and (not h.approved_only or exists (
-                      select 1 from organizations o where o.id = m.org_id and o.status in ('active', 'suspended')))),
-            logs as (
-                select h.*, t.org_id as log, h.audited and (t.org_id is not null or not h.approved_only) as has_entry
-                from recorded h left join recipients t on t.number = h.number),
-            audited as (
-                insert into audit_log (id, org_id, action, target_type, target_id, actor_id, actor_kind, actor_name, impersonator_id,
-                                       address, agent, success, details, created_at)
-                select coalesce(id, gen_random_uuid()), log, name, target_type, target_id, actor_id, actor_kind, actor_name,
-                       impersonator_id, address, agent, success, details, at
-                from logs where has_entry
-                returning id, org_id, created_at),
-            forwarded as (
-                insert into siem_queue (org_id, siem_id, entry_id)
-                select a.org_id, s.id, a.id
-                from audited a cross join lateral (
-                    select id from siem_configurations where org_id = a.org_id and enabled limit 1) s
-                order by a.created_at
-                returning pg_notify('siem', '')),
-            logins as (
-                insert into member_login_totals as t (org_id, day, provider, total)
-                select log, (at at time zone 'UTC')::date, details ->> 'provider', count(*)
-                from logs where has_entry and name = 'user.login.success'
-                group by 1, 2, 3 order by 1, 2, 3
-                on conflict (org_id, day, provider) do update set total = t.total + excluded.total
-                returning 1),
-            counted as (
-                insert into audit_totals as t (org_id, action, target_type, total)
-                select log, name, target_type, count(*) from logs cross join (select count(*) from logins) before
-                where has_entry and log is not null
-                group by log, name, target_type order by log, name, target_type
-                on conflict (org_id, action, target_type) do update set total = t.total + excluded.total),
-            delivered as (
-                insert into webhook_deliveries (id, org_id, webhook_id, event_type, actor_id, payload, status, due_at, created_at,
-                                                updated_at)
-                select gen_random_uuid(), w.org_id, w.id, l.name, p.actor_user_id, row_to_json(p), %(status)s,
-                       l.at + %(delay)s::interval, l.at, l.at
-                from logs l
-                join webhooks w on w.org_id = l.log and w.is_active and l.name = any(w.events)
-                join organizations o on o.id = w.org_id and o.status = 'active'
-                cross join lateral (
-                    select l.name as event, to_char(l.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as timestamp,
-                           l.log as organization_id, case when l.actor_kind is null then l.actor_id end as actor_user_id, l.actor_email,
-                           json_build_object('kind', l.caller_kind, 'id', l.actor_id, 'name', l.actor_name) as actor,
-                           l.payload as data) p
-                returning pg_notify('webhooks', '')),
-            written as (
-                insert into events (id, org_id, name, actor_id, actor_kind, impersonator_id, target_id, data, created_at)
-                select gen_random_uuid(), log, name, actor_id, actor_kind, impersonator_id, target_id, data, at
-                from logs)
-            select exists (select from delivered), exists (select from forwarded)""",
+            _ADD,
             events=Jsonb([_row(event, caller) | _actor(event, caller) for event in events]),
             now=now,
             status="waiting" if webhook_delay else "due",

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.eventing.audit import COLUMNS, FILTERS, NEWEST_FIRST, filter_values, to_entry
-from core.eventing.audit_rules import MAX_LISTED, AuditEntry, PlatformAuditFilter
+from core.eventing.model.audit import MAX_LISTED, AuditEntry, PlatformAuditFilter
 from core.kernel.values import Page, PageResult
 
 # As for the logs of organizations, each combination of filters is a separate statement.

@@ -10,7 +10,7 @@ import structlog
 from adapters.postgres.engine.statements import Row, SealingRepository
 from adapters.postgres.eventing.audit import COLUMNS as ENTRY
 from adapters.postgres.eventing.audit import to_entry
-from core.eventing.siem_rules import (
+from core.eventing.model.siem import (
     PENDING_CAP,
     ClaimedSiemQueue,
     QueuedEntry,

@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
+from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
 from ports.crypto import SecretContext
 
 # `to_webhook` reads the columns in this order.

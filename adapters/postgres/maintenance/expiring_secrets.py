@@ -8,9 +8,9 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SE
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.api_resources import is_active
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
-from core.accounts.email_queue_rules import NoticedSecret
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.values import Email
-from core.maintenance.expiring_secrets_rules import ExpiringSecret
+from core.maintenance.model.expiring_secrets import ExpiringSecret
 
 MAY_RECEIVE: Final = f"{ACCOUNT_IS_USABLE} and u.email_verified_at is not null"
 IN_ACTIVE_ORGANIZATION: Final = "join organizations o on o.id = secret.org_id and o.status = 'active'"

@@ -14,7 +14,7 @@ from adapters.postgres.maintenance.deferred_deletion import (
     no_logins_sql,
     no_records_sql,
 )
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
 # membership (security A-7). A directory that provisioned the user keeps the account; a block

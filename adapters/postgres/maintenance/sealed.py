@@ -12,7 +12,7 @@ from adapters.postgres.engine.statements import SealingRepository
 from adapters.postgres.eventing import siem, webhooks
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.tenancy import mail_server
-from core.maintenance.housekeeping_rules import SealedColumn
+from core.maintenance.model.housekeeping import SealedColumn
 from ports.crypto import SecretContext
 
 

@@ -7,9 +7,9 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
-from core.applications.access_rules import AccessPolicy
+from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     ApiResource,
     IdentifierTaken,
     ResourceAccess,
@@ -18,7 +18,7 @@ from core.programs.api_resources_rules import (
     ResourceIdentifier,
     ResourceScope,
 )
-from core.programs.service_accounts_rules import AccountResource
+from core.programs.model.service_accounts import AccountResource
 
 
 def is_active(resource: LiteralString) -> LiteralString:

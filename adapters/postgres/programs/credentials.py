@@ -7,10 +7,10 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.notices.ended_secrets_rules import EndedCredential
-from core.kernel.principals import Role
+from core.accounts.model.security_notices import EndedCredential
+from core.kernel.roles import Role
 from core.kernel.values import Email
-from core.programs.credentials_rules import Credential, CredentialKind, PipelineTrust
+from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust
 
 # In the order in which `to_credential` reads them
 COLUMNS: Final = (

@@ -10,9 +10,11 @@ from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.programs.api_resources import PROGRAM_GRANTS, is_active
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import OrganizationStatus, ProgramClaims, Role
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.programs.credentials_rules import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
+from core.kernel.roles import Role
+from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
 # In the order of `to_program_client`. A service account that is not live is no client.
 PROGRAM_COLUMNS: Final = (

@@ -5,11 +5,12 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.accounts_rules import AccountSummary
+from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Capability, MembershipState, OrganizationStatus, Role
+from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, Page, PageResult
-from core.programs.service_accounts_rules import (
+from core.programs.model.service_accounts import (
     ListedServiceAccount,
     ServiceAccount,
     ServiceAccountContext,
@@ -17,7 +18,7 @@ from core.programs.service_accounts_rules import (
     scopes_in_order,
 )
 
-# The owner could create the account `a` now (`service_accounts_rules.may_manage`).
+# The owner could create the account `a` now (`service_accounts.may_manage`).
 OWNER_MAY_OWN: Final = """
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id

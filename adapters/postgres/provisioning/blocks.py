@@ -6,7 +6,7 @@ from uuid import UUID
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.statements import Repository
 from core.kernel.values import Page, PageResult
-from core.provisioning.blocks_rules import DirectoryBlock
+from core.provisioning.model.users import DirectoryBlock
 
 
 class DirectoryBlocks(Repository):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final, LiteralString
 
 from core.kernel.values import Email, parse_id
-from core.provisioning.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
-from core.provisioning.grammar import And, FilterOperator, Not, Or
+from core.provisioning.model.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, ScimField, ScimFilter
+from core.provisioning.model.grammar import And, FilterOperator, Not, Or
 
 # The expressions of the fields. `u` is users, `s` is scim_users, `b` is directory_blocks, `k` has the
 # users that the directory knows. Responses use the same expressions.

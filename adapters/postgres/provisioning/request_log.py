@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.provisioning.request_log_rules import MAX_ENTRIES, ScimRequest
+from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest
 
 
 class ScimRequests(Repository):

@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.kernel.principals import OrganizationStatus
-from core.provisioning.tokens_rules import ScimToken, ScimTokenRecord
+from core.kernel.callers import OrganizationStatus
+from core.provisioning.model.directories import ScimToken, ScimTokenRecord
 
 # `to_token` reads the columns in this order.
 COLUMNS: Final = "id, org_id, name, prefix, expires_at, created_by, created_at"

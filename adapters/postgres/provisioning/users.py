@@ -14,16 +14,16 @@ from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
-from core.accounts.accounts_rules import Account
-from core.accounts.profile_rules import Profile
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.accounts.model.profiles import Profile
+from core.kernel.roles import Role
 from core.kernel.values import Email, PageResult, parse_id
-from core.provisioning.filters import ScimFilter
-from core.provisioning.groups_rules import GroupMember
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimUser, UserNameTaken, WelcomeContext
-from core.tenancy.organizations_rules import Membership
+from core.provisioning.model.directories import ScimTokenInvalid
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.groups import GroupMember
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.users import ScimUser, UserNameTaken, WelcomeContext
+from core.tenancy.model.organizations import Membership
 
 
 def to_group_member(row: Row) -> GroupMember:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.domains_rules import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
+from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
 
 # In the order that `to_claim` expects.
 COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"

@@ -7,7 +7,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.tenancy.domains import verified_owner
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
-from core.tenancy.home_realm_rules import HomeRealmMatch, HomeRealmRoute
+from core.tenancy.model.domains import HomeRealmMatch, HomeRealmRoute
 
 
 def to_route(row: Row) -> HomeRealmRoute:

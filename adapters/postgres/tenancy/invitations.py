@@ -7,10 +7,10 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.service_accounts import SUMMARY
-from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
-from core.kernel.principals import Role
+from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, PageResult
-from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 
 # In the order that `to_invitation` expects.
 COLUMNS: Final = "i.id, i.org_id, i.email, i.role, i.invited_by, i.status, i.token_hash, i.inviter_token_hash, i.expires_at, i.created_at"

@@ -6,10 +6,10 @@ from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
-from core.tenancy.organizations_rules import Membership, effective_limit
+from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
+from core.tenancy.model.organizations import Membership, effective_limit
 
 # In the order that `to_membership` expects.
 COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"

@@ -12,12 +12,11 @@ from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
 from adapters.postgres.tenancy.members import to_membership
 from adapters.postgres.tenancy.tiers import COLUMNS as TIER_COLUMNS
 from adapters.postgres.tenancy.tiers import to_tier
-from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
+from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
-from core.kernel.principals import OrganizationStatus
 from core.kernel.values import Email, PageResult, Slug
-from core.tenancy.governance_rules import ListedOrganization
-from core.tenancy.organizations_rules import Membership, Organization, SlugTaken
+from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
 
 # In the order that `to_organization` expects. The tier comes last.
 COLUMNS: Final = (

@@ -4,7 +4,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.tenancy.organizations_rules import Tier
+from core.tenancy.model.organizations import Tier
 
 # In the order that `to_tier` expects.
 COLUMNS: Final = "t.id, t.name, t.display_name, t.default_max_services, t.default_max_users, t.price_cents"

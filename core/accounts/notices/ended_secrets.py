@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.notices.ended_secrets_rules import EndedCredential
+    from core.accounts.model.security_notices import EndedCredential
     from ports.storage import Transaction
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.notices.security_notices_rules import UNDO_TTL, SecurityNotice
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.email_queue_rules import SecretNotice
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.email_queue import SecretNotice
     from core.kernel.values import Email
     from ports.storage import Transaction
 

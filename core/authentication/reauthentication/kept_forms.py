@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.authentication.reauthentication.kept_forms_rules import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
+from core.authentication.model.reauthentication import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.values import new_id
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.kernel.principals import Person
+    from core.kernel.callers import Person
     from ports import Ports
 
 

@@ -11,20 +11,19 @@ import hmac
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, mfa, mfa_rules
-from core.accounts.accounts_rules import check_password_length
-from core.accounts.attempt_limits_rules import SecretKind, session_subject
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.mfa_rules import CodeWrong
+from core.accounts import attempt_limits, mfa
+from core.accounts.model import mfa as mfa_model
+from core.accounts.model.accounts import check_password_length
+from core.accounts.model.attempt_limits import SecretKind, session_subject
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
-from core.authentication import email_sign_in_rules, events, login
-from core.authentication.email_sign_in_rules import EMAIL
+from core.authentication import events, login
 from core.authentication.identities import add_ticket
-from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import PASSWORD
-from core.authentication.oauth_credentials import platform_providers
-from core.authentication.oauth_credentials_rules import parse_provider
-from core.authentication.reauthentication.reauthentication_rules import (
+from core.authentication.model import login as login_model
+from core.authentication.model.identities import parse_provider
+from core.authentication.model.login import EMAIL, PASSWORD, LoginFailure
+from core.authentication.model.reauthentication import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
     EmailedCode,
@@ -37,8 +36,9 @@ from core.authentication.reauthentication.reauthentication_rules import (
     ReauthenticationOptions,
     SecondFactorMissing,
 )
+from core.authentication.oauth_credentials import platform_providers
+from core.kernel.access import AccountGone
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AccountGone
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
 from core.kernel.values import digest
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.mfa_rules import VerifiedCode
-    from core.authentication.reauthentication.reauthentication_rules import ReauthenticationProof
-    from core.kernel.principals import Person
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.mfa import VerifiedCode
+    from core.authentication.model.reauthentication import ReauthenticationProof
+    from core.kernel.callers import Person
     from core.kernel.sign_in_age import SignInFacts
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -94,7 +94,7 @@ async def send_email_code(ports: Ports, caller: Person) -> None:
 
     Raises: NoVerifiedAddress; the errors of `lock_own_account`; Limited if too many hashes are queued.
     """
-    now, code, salt = ports.clock.now(), email_sign_in_rules.new_code(), ports.passwords.new_salt()
+    now, code, salt = ports.clock.now(), login_model.new_code(), ports.passwords.new_salt()
     code_hash = await ports.passwords.derive(code, salt)
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -138,7 +138,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     """
     now = ports.clock.now()
     if proof.code is not None:
-        mfa_rules.check_format(proof.code)
+        mfa_model.check_format(proof.code)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     first = await _verify_first_factor(ports, caller, account, proof, now)
@@ -203,7 +203,7 @@ async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, t
 
     Raises: EmailCodeMalformed, EmailedCodeWrong, TooManyAttempts; Limited if too many hashes are queued.
     """
-    code, subject = email_sign_in_rules.normalize_code(text), session_subject(caller.session_id)
+    code, subject = login_model.normalize_code(text), session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     async with ports.storage.autocommit() as statements:
         emailed = await statements.reauthentications.count_code_attempt(caller.session_id, MAX_CODE_ATTEMPTS, now)
@@ -225,7 +225,7 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
         return None
     if code is None:
         raise SecondFactorMissing
-    await attempt_limits.count_attempt(ports, SecretKind.MFA, mfa_rules.attempt_subject(account.id))
+    await attempt_limits.count_attempt(ports, SecretKind.MFA, mfa_model.attempt_subject(account.id))
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(account.id)
     try:

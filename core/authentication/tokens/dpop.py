@@ -10,8 +10,7 @@ import secrets
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from core.authentication.tokens import signing_keys
-from core.authentication.tokens.dpop_rules import (
+from core.authentication.model.dpop import (
     NONCE_SECRET_BYTES,
     BearerTokenAsBound,
     BoundTokenAsBearer,
@@ -31,14 +30,15 @@ from core.authentication.tokens.dpop_rules import (
     parse_nonce,
     period_of_step,
 )
+from core.authentication.tokens import signing_keys
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from core.authentication.tokens.dpop_rules import NonceKey, PresentedToken, SentProof
-    from core.kernel.principals import Claims, ProgramClaims
+    from core.authentication.model.dpop import NonceKey, PresentedToken, SentProof
+    from core.kernel.claims import Claims, ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 

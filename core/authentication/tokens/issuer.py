@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel import uris
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid
-from core.kernel.principals import SYSTEM
 
 if TYPE_CHECKING:
     from ports import Ports

@@ -11,12 +11,12 @@ import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from core.accounts.email_queue_rules import EmailKind, NoticedSecret, SecretNotice
+from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.applications.api_keys_rules import LAST_USED_PRECISION
+from core.applications.model.api_keys import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.tokens.personal_tokens_rules import (
+from core.authentication.model.personal_tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
     NewPersonalToken,
@@ -31,30 +31,35 @@ from core.authentication.tokens.personal_tokens_rules import (
     is_well_formed,
     new_personal_token,
 )
-from core.kernel import principals
-from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
-from core.kernel.errors import refuse
-from core.kernel.page_paths import PERSONAL_TOKENS_PATH
-from core.kernel.principals import (
+from core.kernel.access import (
     AddressNotVerified,
-    Capability,
     NotForPersonalTokens,
     NotOfThisOrganization,
     OrganizationNotFound,
-    Person,
     PersonalTokenElsewhere,
     RoleInsufficient,
+    allowed_scopes,
+    check_personal_token,
+    require_capability,
 )
+from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
+from core.kernel.callers import Person, to_acting_member, to_member
+from core.kernel.errors import refuse
+from core.kernel.page_paths import PERSONAL_TOKENS_PATH
+from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
-from core.tenancy import organizations, organizations_rules
+from core.tenancy import organizations
+from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.profile_rules import OwnProfile
-    from core.kernel.principals import Member, OrganizationCaller, Requirement, Role
+    from core.accounts.model.profiles import OwnProfile
+    from core.kernel.access import Requirement
+    from core.kernel.callers import Member, OrganizationCaller
+    from core.kernel.roles import Role
     from core.kernel.values import Page, PageResult
-    from core.tenancy.organizations_rules import Organization
+    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -69,7 +74,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 
     Raises: SignInNotRecent, AddressNotVerified, TooManyPersonalTokens, PersonalTokenWithoutScope,
     ApiScopeUnknown, PersonalTokenScopeRefused, PersonalTokensOff; the errors of `lock_own_account` and
-    of `principals.require_capability`.
+    of `access.require_capability`.
     """
     now = ports.clock.now()
     scopes = parse_scopes(request.scopes) or refuse(PersonalTokenWithoutScope)
@@ -109,7 +114,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 def available_scopes(role: Role | None) -> tuple[ApiScope, ...]:
     """Return the scopes that a token can have: in an organization, those of this role, or for the own account if `role` is None."""
     if role is not None:
-        return principals.allowed_scopes(role, None)
+        return allowed_scopes(role, None)
     return ApiScope.ACCOUNT_READ, ApiScope.ACCOUNT_WRITE
 
 
@@ -136,7 +141,7 @@ async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-    principals.require_capability(organizations_rules.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
     if not organization.personal_tokens:
         raise PersonalTokensOff
     return organization, membership.role
@@ -190,10 +195,10 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
     """Return the user of this token, on a route about their own account.
 
-    Raises: PersonalTokenInvalid; the errors of `principals.check_personal_token`.
+    Raises: PersonalTokenInvalid; the errors of `access.check_personal_token`.
     """
     record = await _load(ports, token, None)
-    principals.check_personal_token(record.token, requirement, None)
+    check_personal_token(record.token, requirement, None)
     return _to_person(record, address=address, agent=agent)
 
 
@@ -211,8 +216,8 @@ async def authenticate_member(
 ) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
-    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `principals.require_capability` and
-    `principals.check_personal_token`.
+    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `access.require_capability` and
+    `access.check_personal_token`.
     """
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)
@@ -223,12 +228,12 @@ async def authenticate_member(
     user = _to_person(record, address=address, agent=agent)
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     try:
-        organization = principals.require_capability(state, requirement.capability, inactive=requirement.inactive)
+        organization = require_capability(state, requirement.capability, inactive=requirement.inactive)
     except RoleInsufficient as refusal:
-        refusal.caller = principals.to_acting_member(user, state)
+        refusal.caller = to_acting_member(user, state)
         raise
-    principals.check_personal_token(record.token, requirement, organization.id)
-    return principals.to_member(user, organization)
+    check_personal_token(record.token, requirement, organization.id)
+    return to_member(user, organization)
 
 
 async def refuse_on_platform(ports: Ports, token: str) -> NoReturn:

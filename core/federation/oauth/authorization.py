@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from core.accounts import own_account
 from core.applications import services
-from core.applications.services_rules import ServiceNotFound
-from core.authentication import login_rules, sessions
-from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT, asked_scopes
-from core.authentication.service_access import require_enrolled
-from core.authentication.session_start import issue_first_tokens, start_granted_session
-from core.authentication.sessions_rules import (
+from core.applications.model.services import ServiceNotFound
+from core.authentication import sessions
+from core.authentication.model import login
+from core.authentication.model.login import LoginFailure, RedeemedGrant
+from core.authentication.model.openid import NO_GRANT, asked_scopes
+from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
     Grant,
@@ -31,9 +29,11 @@ from core.authentication.sessions_rules import (
     RefreshTokenNotYours,
     TokenNotRevocable,
 )
+from core.authentication.service_access import require_enrolled
+from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import consents
-from core.federation.oauth.authorization_rules import (
+from core.federation.oauth.model.authorization import (
     CODE_TTL,
     Authorization,
     AuthorizationCode,
@@ -46,28 +46,31 @@ from core.federation.oauth.authorization_rules import (
     choose_redirect_uri,
     s256_challenge,
 )
-from core.federation.oauth.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
-from core.federation.oauth.pushed_requests_rules import PushedRequest, RequestUriInvalid, hash_of, is_pushed
-from core.kernel import principals, uris
+from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
+from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed, parse_client_id
+from core.kernel import uris
+from core.kernel.access import OrganizationNotFound, require_mfa
+from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus, Person
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
-from core.programs.api_resources_rules import NoAccessToResource
-from core.programs.credentials_rules import ProgramClient, ProgramKind
+from core.programs.model.api_resources import NoAccessToResource
+from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.applications.services_rules import Service
-    from core.authentication.openid_rules import OpenIdGrant
-    from core.authentication.sessions_rules import TokenPair
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
-    from core.billing.subscriptions_rules import Entitlement
-    from core.federation.oauth.authorization_rules import RedeemedAuthorizationCode
-    from core.federation.oauth.clients_rules import OAuthClient
-    from core.kernel.principals import Caller, ServiceContext, Visitor
+    from core.accounts.model.accounts import Account
+    from core.applications.model.services import Service
+    from core.authentication.model.dpop import KeyBinding, ProofUse
+    from core.authentication.model.openid import OpenIdGrant
+    from core.authentication.model.sessions import TokenPair
+    from core.billing.model.subscriptions import Entitlement
+    from core.federation.oauth.model.authorization import RedeemedAuthorizationCode
+    from core.federation.oauth.model.clients import OAuthClient
+    from core.kernel.callers import ServiceContext, Visitor
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 
@@ -109,11 +112,6 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri, request.asked)
 
 
-def parse_client_id(client_id: str | None) -> UUID | None:
-    """Return the client id of a request for a pushed one, or None for the platform's frontend. Raises: RequestUriInvalid."""
-    return None if client_id == FRONTEND_CLIENT_ID else parse_id(client_id or "") or refuse(RequestUriInvalid)
-
-
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
     """Return the service that the request names, or None for the platform itself.
 
@@ -123,7 +121,7 @@ async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Se
     if (request.org is None) != (request.service is None):
         raise OrgOrServiceMissing
     if not is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
-        raise principals.OrganizationNotFound
+        raise OrganizationNotFound
     if request.org is not None and request.service is not None:
         org_slug, client = request.org, await read.services.client_by_slug(request.org, request.service)
     elif request.client_id in (None, FRONTEND_CLIENT_ID):
@@ -166,7 +164,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
     AccessDenied if the user has just withdrawn the consent; the errors of
     `own_account.lock_own_account`.
     """
-    principals.require_mfa(visitor)
+    require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
     record = AuthorizationCode(
         service=context,
@@ -333,7 +331,7 @@ def _grant_of(
         person=person,
         account=account,
         service=service,
-        provider=redeemed.browser.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+        provider=redeemed.browser.provider or login.PASSWORD,  # sessions of earlier releases have no provider
         device_id=redeemed.browser.device_id,
         grant=Grant.AUTHORIZATION_CODE,
         entitlement=entitlement,

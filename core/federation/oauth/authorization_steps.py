@@ -15,12 +15,12 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from core.applications.access_rules import AccessPolicy
-from core.authentication.openid_rules import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
-from core.federation.oauth import openid_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest, check_request
+from core.applications.model.users import AccessPolicy
+from core.authentication.model.openid import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth.consents import load_agreement
-from core.federation.oauth.openid_requests import (
+from core.federation.oauth.model import openid_requests
+from core.federation.oauth.model.authorization import AuthorizationRequest, check_request
+from core.federation.oauth.model.openid_requests import (
     AccessDenied,
     AuthenticationUnmet,
     ConsentRequired,
@@ -29,17 +29,17 @@ from core.federation.oauth.openid_requests import (
     Prompt,
     SignInRequired,
 )
-from core.federation.oauth.pushed_requests_rules import PushedRequest, PushedRequestRequired
+from core.federation.oauth.model.pushed_requests import PushedRequest, PushedRequestRequired
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.applications.client_settings_rules import ClientSettings
-    from core.federation.oauth.authorization_rules import Authorization
-    from core.kernel.principals import Visitor
+    from core.applications.model.client_settings import ClientSettings
+    from core.federation.oauth.model.authorization import Authorization
+    from core.kernel.callers import Visitor
     from ports import Ports
 
 STAMP_TTL: Final = timedelta(hours=1)
@@ -67,7 +67,7 @@ class NextStep:
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
     """Return the checked parameters of OpenID Connect.
 
-    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization_rules.check_request` and `openid_requests.parse`.
+    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization.check_request` and `openid_requests.parse`.
     """
     context, request = authorization.context, authorization.request
     if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):

@@ -10,22 +10,23 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.openid_rules import split_scope
+from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
-from core.federation.oauth.client_credentials_rules import ClientCredentialsRefused, NoScope, ProgramToken, ScopeNotAllowed
-from core.federation.oauth.clients_rules import OAuthClient
-from core.federation.oauth.openid_requests import ResourceMissing, ResourceUnknown
-from core.kernel import principals, uris
+from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
+from core.federation.oauth.model.openid_requests import ResourceMissing, ResourceUnknown
+from core.kernel import uris
+from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope, in_order
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, ProgramClaims
 from core.kernel.values import new_id
-from core.programs.credentials_rules import ProgramClient, ProgramKind
+from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
+    from core.authentication.model.dpop import KeyBinding, ProofUse
     from ports import Ports
 
 
@@ -85,7 +86,7 @@ def _to_program(client: OAuthClient) -> ProgramClient:
 
 def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
     if account.role is not None:
-        return principals.allowed_scopes(account.role, account.scopes)
+        return allowed_scopes(account.role, account.scopes)
     of_platform = (scope for scope in ApiScope if scope.area.is_of_platform)
     return in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
 

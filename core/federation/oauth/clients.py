@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.federation.oauth import pipeline_tokens_rules as pipelines
-from core.federation.oauth.client_assertions_rules import AssertionKeyUnknown, ClientAssertionInvalid, check_claims
-from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
+from core.federation.oauth.model import pipeline_tokens as pipelines
+from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
 from core.kernel import scannable_secrets
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
 
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from typing import Any
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.federation.oauth.clients_rules import ClientCredentials
+    from core.applications.model.services import Service
+    from core.federation.oauth.model.clients import ClientCredentials
     from core.kernel.rate_limits import Bucket
-    from core.programs.credentials_rules import ProgramClient, StoredCredential
+    from core.programs.model.credentials import ProgramClient, StoredCredential
     from ports import Ports
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.own_account import lock_own_account
-from core.authentication.openid_rules import OpenIdGrant, Scope, in_order
+from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.consents_rules import Agreement, ConsentNotFound, consent_scopes
+from core.federation.oauth.model.authorization import Agreement, ConsentNotFound, consent_scopes
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.federation.oauth.consents_rules import Consent
-    from core.kernel.principals import Person
+    from core.applications.model.services import Service
+    from core.federation.oauth.model.authorization import Consent
+    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Reading, Transaction
 

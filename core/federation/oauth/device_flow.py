@@ -12,23 +12,23 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.accounts import attempt_limits, attempt_limits_rules, devices
-from core.accounts.attempt_limits_rules import SecretKind
-from core.accounts.devices_rules import DeviceType, PresentedDevice
+from core.accounts import attempt_limits, devices
+from core.accounts.model import attempt_limits as attempt_limits_model
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
-from core.applications.services_rules import ServiceNotFound
-from core.authentication import login_rules
-from core.authentication.login_failures import LoginFailure
-from core.authentication.login_rules import RedeemedGrant
-from core.authentication.openid_rules import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
+from core.applications.model.services import ServiceNotFound
+from core.authentication.model import login
+from core.authentication.model.login import LoginFailure, RedeemedGrant
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
+from core.authentication.model.sessions import Grant
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
-from core.authentication.sessions_rules import Grant
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_rules as oauth_rules
 from core.federation.oauth import consents
-from core.federation.oauth.device_flow_rules import (
+from core.federation.oauth.model import authorization as oauth_rules
+from core.federation.oauth.model.device_flow import (
     CODE_TTL,
     USER_CODE_ALPHABET,
     USER_CODE_ATTEMPTS,
@@ -49,24 +49,26 @@ from core.federation.oauth.device_flow_rules import (
     format_user_code,
     normalize_user_code,
 )
-from core.federation.oauth.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
+from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
+from core.kernel.access import require_mfa
+from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus, Person, require_mfa
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
-from core.programs.api_resources_rules import NoAccessToResource
+from core.programs.model.api_resources import NoAccessToResource
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.authentication.login_rules import SignedIn
-    from core.authentication.sessions_rules import TokenPair
-    from core.authentication.tokens.dpop_rules import KeyBinding, ProofUse
-    from core.federation.oauth.authorization_rules import AuthorizationRequest, RequestedAccess
-    from core.federation.oauth.device_flow_rules import DevicePoll
-    from core.kernel.principals import Caller, ServiceContext
+    from core.accounts.model.accounts import Account
+    from core.authentication.model.dpop import KeyBinding, ProofUse
+    from core.authentication.model.login import SignedIn
+    from core.authentication.model.sessions import TokenPair
+    from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
+    from core.federation.oauth.model.device_flow import DevicePoll
+    from core.kernel.callers import ServiceContext
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 
@@ -223,7 +225,7 @@ async def _start_session(
             person=person,
             account=locked,
             service=poll.service,
-            provider=poll.provider or login_rules.PASSWORD,  # sessions of earlier releases have no provider
+            provider=poll.provider or login.PASSWORD,  # sessions of earlier releases have no provider
             device_id=match.device.id,
             grant=Grant.DEVICE_CODE,
             entitlement=entitlement,
@@ -255,7 +257,7 @@ async def find_request(ports: Ports, caller: Person, user_code: str, network: st
     await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, address_key)
     try:
         await attempt_limits.count_attempt(ports, SecretKind.USER_CODE, account_key)
-    except attempt_limits_rules.TooManyAttempts:
+    except attempt_limits_model.TooManyAttempts:
         await attempt_limits.uncount(ports, SecretKind.USER_CODE, address_key)
         raise
     async with ports.storage.reading() as read:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from core.applications.services_rules import ServiceNotFound
-from core.federation.oauth.authorization_rules import MAX_STATE_LENGTH, OAuthStateInvalid
-from core.federation.oauth.end_session_rules import (
+from core.applications.model.services import ServiceNotFound
+from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
+from core.federation.oauth.model.end_session import (
     END_SESSION_PATH,
     ApplicationReturn,
     EndSessionRequest,
@@ -22,14 +22,15 @@ from core.federation.oauth.end_session_rules import (
     PostLogoutRedirectUriNotRegistered,
 )
 from core.kernel import uris
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Refusal, refuse
-from core.kernel.principals import FRONTEND_CLIENT_ID, OrganizationStatus
 from core.kernel.values import digest, is_printable, parse_id
 
 if TYPE_CHECKING:
-    from core.applications.services_rules import Service
-    from core.authentication.openid_rules import IdTokenHint
-    from core.kernel.principals import ServiceContext
+    from core.applications.model.services import Service
+    from core.authentication.model.openid import IdTokenHint
+    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.authentication.openid_rules import OpenIdGrant, Scope
-    from core.federation.oauth.consents_rules import Consent
+    from core.applications.model.services import Service
+    from core.authentication.model.openid import OpenIdGrant, Scope
+    from core.federation.oauth.model.authorization import Consent
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:

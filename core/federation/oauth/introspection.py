@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.authentication.tokens import signing_keys
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
-from core.kernel.principals import ProgramClaims
 from core.kernel.values import digest
-from core.programs.credentials_rules import ProgramClient, ProgramKind
+from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.authentication.sessions_rules import IntrospectedSession
-    from core.federation.oauth.clients_rules import OAuthClient
-    from core.kernel.principals import Claims
+    from core.authentication.model.sessions import IntrospectedSession
+    from core.federation.oauth.model.clients import OAuthClient
+    from core.kernel.claims import Claims
     from ports import Ports
 
 INACTIVE = {"active": False}

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.authentication.tokens.dpop_rules import ProofInvalid
+from core.authentication.model.dpop import ProofInvalid
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
-from core.federation.oauth.clients_rules import client_id_text
-from core.federation.oauth.pushed_requests_rules import (
+from core.federation.oauth.model.clients import client_id_text
+from core.federation.oauth.model.pushed_requests import (
     ATTEMPT_TTL,
     PREFIX,
     PRESENTED_WITHIN,
@@ -28,15 +28,16 @@ from core.federation.oauth.pushed_requests_rules import (
     RequestUriPushed,
     StoredRequest,
     is_pushed,
+    parse_client_id,
 )
 from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
-from core.programs.credentials_rules import ProgramClient
+from core.programs.model.credentials import ProgramClient
 
 if TYPE_CHECKING:
-    from core.authentication.tokens.dpop_rules import ProofUse
-    from core.federation.oauth.authorization_rules import AuthorizationRequest
-    from core.federation.oauth.clients_rules import OAuthClient
+    from core.authentication.model.dpop import ProofUse
+    from core.federation.oauth.model.authorization import AuthorizationRequest
+    from core.federation.oauth.model.clients import OAuthClient
     from ports import Ports
 
 
@@ -89,7 +90,7 @@ async def present(ports: Ports, request: AuthorizationRequest, browser: str | No
     pushed, now = PushedRequest(client_id=request.client_id, request_uri=request.request_uri), ports.clock.now()
     async with ports.storage.autocommit() as statements:
         is_bound = await statements.pushed_requests.present(
-            pushed.hash, oauth.parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
+            pushed.hash, parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
         )
     if not is_bound:
         raise RequestUriInvalid

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.authentication.openid_rules import Scope
+from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
-from core.kernel import principals
+from core.kernel.access import to_person
 from core.kernel.api_scopes import ScopeInsufficient
+from core.kernel.callers import OrganizationStatus
+from core.kernel.claims import Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
-from core.kernel.principals import Claims, OrganizationStatus
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from core.authentication.tokens.dpop_rules import PresentedToken
+    from core.authentication.model.dpop import PresentedToken
     from ports import Ports
 
 
@@ -46,7 +47,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
         context, grant, facts, authenticates = await read.sessions.load_userinfo(
             claims.client_id, claims.session_id, claims.user_id, now
         ) or refuse(SessionEnded)
-    person = principals.to_person(claims, context, address=None, agent=None)
+    person = to_person(claims, context, address=None, agent=None)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out

@@ -8,26 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from core.applications.access_rules import NoAccessToService, SecondFactorRequired
+from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication import events
+from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
-from core.authentication.sessions_rules import SessionStart
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import AttributeSource, NameIdFormat, SamlDisabled
-from core.federation.saml.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
-from core.federation.saml.sign_on_rules import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
+from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled
+from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
+from core.kernel.access import AddressNotVerified, require_mfa
+from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import AddressNotVerified, Visitor, require_mfa
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.accounts.accounts_rules import Account
-    from core.federation.saml.configuration_rules import SamlIdentityProvider
-    from core.federation.saml.sign_on_rules import SamlSignOn
+    from core.accounts.model.accounts import Account
+    from core.federation.saml.model.configuration import SamlIdentityProvider
+    from core.federation.saml.model.sign_on import SamlSignOn
+    from core.kernel.callers import BrowserSession, Person
     from core.kernel.deferred import Deferred
-    from core.kernel.principals import BrowserSession, Person
     from ports import Ports
     from ports.storage import Transaction
 

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.applications.services_rules import ServiceNotFound
+from core.applications.model.services import ServiceNotFound
 from core.federation.saml import events
-from core.federation.saml.configuration_rules import (
+from core.federation.saml.model.configuration import (
     CERTIFICATE_YEARS,
     DEFAULT_ATTRIBUTES,
     NOT_CONFIGURED,
@@ -33,15 +33,16 @@ from core.federation.saml.configuration_rules import (
     SamlSetup,
     validate,
 )
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import refuse
-from core.kernel.principals import Capability, OrganizationStatus
+from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.kernel.principals import OrganizationCaller, ServiceContext
+    from core.applications.model.services import Service
+    from core.kernel.callers import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -9,8 +9,8 @@ from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 
 if TYPE_CHECKING:
-    from core.applications.services_rules import Service
-    from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration
+    from core.applications.model.services import Service
+    from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
 
 
 def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfiguration) -> Event:

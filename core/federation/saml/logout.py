@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from core.federation.saml import bindings as saml_bindings
 from core.federation.saml import configuration as saml
-from core.federation.saml import configuration_rules as saml_rules
 from core.federation.saml import logout_everywhere
-from core.federation.saml import messages as saml_messages
-from core.federation.saml.logout_rules import (
+from core.federation.saml.model import bindings as saml_bindings
+from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.logout import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
     InitiatingRequest,
@@ -35,7 +35,7 @@ from core.federation.saml.logout_rules import (
     SamlSession,
     SloUrlMissing,
 )
-from core.federation.saml.messages import (
+from core.federation.saml.model.messages import (
     DestinationMismatch,
     LogoutRequest,
     LogoutResponse,
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.federation.saml.configuration_rules import SamlIdentityProvider
-    from core.kernel.principals import Caller, Visitor
+    from core.federation.saml.model.configuration import SamlIdentityProvider
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

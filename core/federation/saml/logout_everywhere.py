@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from core.federation.saml.logout_rules import EndedSessions
+from core.federation.saml.model.logout import EndedSessions
 from core.tenancy import events
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.federation.saml.logout_rules import InitiatingRequest
-    from core.kernel.principals import ServiceContext
+    from core.federation.saml.model.logout import InitiatingRequest
+    from core.kernel.callers import ServiceContext
     from ports.storage import Transaction
 
 

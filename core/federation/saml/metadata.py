@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications import services
-from core.federation.saml.configuration_rules import (
+from core.federation.saml.model.configuration import (
     NOT_CONFIGURED,
     NameIdFormat,
     SamlConfiguration,
     SloCertificateInvalid,
     with_canonical_urls,
 )
-from core.federation.saml.metadata_rules import (
+from core.federation.saml.model.metadata import (
     MAX_CERTIFICATES,
     MAX_METADATA_LENGTH,
     MetadataInvalid,
@@ -29,8 +29,8 @@ from core.federation.saml.metadata_rules import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.federation.saml.metadata_rules import ServiceProviderMetadata
-    from core.kernel.principals import OrganizationCaller
+    from core.federation.saml.model.metadata import ServiceProviderMetadata
+    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
 
 from core.authentication import login
-from core.federation.saml.configuration_rules import endpoint_path
-from core.federation.saml.sign_on_rules import SignOnNotFound
+from core.federation.saml.model.configuration import endpoint_path
+from core.federation.saml.model.sign_on import SignOnNotFound
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.principals import OrganizationStatus
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from core.applications.services_rules import Service
-    from core.authentication.login_rules import SignedIn
-    from core.kernel.principals import Caller
+    from core.applications.model.services import Service
+    from core.authentication.model.login import SignedIn
+    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
-from core.kernel.principals import OrganizationStatus
+from core.kernel.callers import OrganizationStatus
 
 if TYPE_CHECKING:
     from core.kernel.providers import Provider
     from core.kernel.values import Email
-    from core.tenancy.home_realm_rules import HomeRealmMatch
+    from core.tenancy.model.domains import HomeRealmMatch
     from ports import Ports
     from ports.storage import Reading
 

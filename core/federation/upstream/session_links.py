@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts import events as accounts_events
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.authentication.identities_rules import AlreadyLinked
+from core.authentication.model.identities import AlreadyLinked
+from core.authentication.model.reauthentication import OtherIdentity, Reauthentication
 from core.authentication.reauthentication import reauthentication
-from core.authentication.reauthentication.reauthentication_rules import OtherIdentity, Reauthentication
-from core.federation.upstream.social_rules import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
-from core.kernel.principals import Person
 from core.kernel.sign_in_age import SignInAge, check_sign_in
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.federation.upstream.social_rules import ProviderState
-    from core.kernel.principals import Caller, Visitor
+    from core.federation.model.sign_in import ProviderState
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction

@@ -15,20 +15,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from core.accounts import accounts, accounts_rules, mailbox
+from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
-from core.accounts.accounts_rules import AccountOrigin, EmailNotFree
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.applications.services_rules import ServiceNotFound
+from core.accounts.model import accounts as accounts_model
+from core.accounts.model.accounts import AccountOrigin, EmailNotFree
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.applications.model.services import ServiceNotFound
 from core.authentication import login, oauth_credentials
-from core.authentication.login_failures import LoginFailure
-from core.authentication.oauth_credentials_rules import ProviderUnknown, parse_provider
-from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_rules as oauth_rules
-from core.federation.oauth import authorization_steps, device_flow_rules, pushed_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.saml import pending as saml_pending
-from core.federation.upstream.social_rules import (
+from core.authentication.model.identities import ProviderUnknown, parse_provider
+from core.authentication.model.login import LoginFailure
+from core.federation.model.sign_in import (
     MAX_STATE_LENGTH,
     NO_TARGET,
     STATE_TTL,
@@ -46,9 +42,15 @@ from core.federation.upstream.social_rules import (
     ProviderTarget,
     SignedInAsAnotherUser,
 )
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth import authorization_steps, pushed_requests
+from core.federation.oauth.model import device_flow
+from core.federation.oauth.model.authorization import AuthorizationRequest, check_request, respond
+from core.federation.saml import pending as saml_pending
+from core.kernel.access import OrganizationNotFound, require_sign_in
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
-from core.kernel.principals import OrganizationNotFound, OrganizationStatus, require_sign_in
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
@@ -56,13 +58,14 @@ from core.kernel.values import base64url, digest, is_printable, new_secret
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from core.accounts.accounts_rules import Account
-    from core.accounts.devices_rules import PresentedDevice
-    from core.applications.services_rules import Service
-    from core.authentication.identities_rules import PendingIdentity
-    from core.authentication.login_rules import PreAuthToken, SignedIn
-    from core.federation.oauth.authorization_rules import Authorization, AuthorizationResponse
-    from core.kernel.principals import Caller, Visitor
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import PresentedDevice
+    from core.applications.model.services import Service
+    from core.authentication.model.identities import PendingIdentity
+    from core.authentication.model.login import PreAuthToken, SignedIn
+    from core.federation.oauth.model.authorization import Authorization, AuthorizationResponse
+    from core.kernel.callers import Visitor
+    from core.kernel.causes import Caller
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction
@@ -104,20 +107,20 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
     lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; the
-    errors of `oauth.validate` and `authorization_rules.check_request`.
+    errors of `oauth.validate` and `authorization.check_request`.
     """
     provider = _find_provider(ports, provider_name)
     service, after = None, sign_in.after
     if sign_in.user_code is not None:
         async with ports.storage.reading() as read:
             client = await oauth.find_service(read, sign_in.request)
-        service, after = None if client is None else client[0], device_flow_rules.verification_url(sign_in.user_code)
+        service, after = None if client is None else client[0], device_flow.verification_url(sign_in.user_code)
     elif after is None and sign_in.request.org is not None and sign_in.request == AuthorizationRequest(org=sign_in.request.org):
         await _require_active(ports, sign_in.request.org)
         after = ACCOUNT_PATH
     elif after is None:
         authorization = await oauth.validate(ports, sign_in.request)
-        oauth_rules.check_request(authorization)
+        check_request(authorization)
         service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
 
@@ -306,7 +309,7 @@ async def error_response(ports: Ports, pending: ProviderState, error: str, base_
     if authorization is None or authorization.redirect_uri is None:
         return None
     await pushed_requests.finish(ports, authorization.request)
-    return oauth_rules.respond(authorization, base_url, error=error)
+    return respond(authorization, base_url, error=error)
 
 
 async def sign_in(
@@ -376,7 +379,7 @@ async def _find_account_by_email(pending: ProviderState, identity: FederatedIden
     email = identity.email or refuse(ProviderEmailMissing)
     origin = AccountOrigin.PLATFORM if pending.org_id is None else AccountOrigin.SIGN_UP
     if not identity.email_verified:
-        account = accounts_rules.new_account(email, None, now, origin=origin, org_id=pending.org_id)
+        account = accounts_model.new_account(email, None, now, origin=origin, org_id=pending.org_id)
         if not await tx.accounts.add_if_free(account):
             raise ProviderEmailTaken
         # As after a registration, the user must verify the address first. Until then it proves

@@ -6,10 +6,10 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core import privacy
-from core.eventing.audit_rules import AuditActor
-from core.kernel.principals import Capability
-from core.privacy_rules import MfaLogEntry, PrivacyLogEntry
+from core.eventing.model.audit import AuditActor
+from core.kernel.roles import Capability
+from core.privacy import personal_data
+from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
 from entrypoints.http.api.eventing.audit import AuditActorResponse
 from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -60,7 +60,7 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     authentication.
     """
     page = query_args.page_request()
-    entries = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
+    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
     return OwnMfaEventListResponse(events=[to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -107,7 +107,7 @@ async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListR
     If `by_user` is false, the owner of an organization or a platform owner exported it.
     """
     user, page = signed_in(), query_args.page_request()
-    entries = await privacy.list_privacy_log(ports(), user.user_id, page)
+    entries = await personal_data.list_privacy_log(ports(), user.user_id, page)
     events = [to_own_privacy_event(entry, user.user_id) for entry in entries.items]
     return OwnPrivacyEventListResponse(events=events, pagination=pagination(page, entries.total))
 
@@ -157,7 +157,7 @@ async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListRe
     authentication.
     """
     page = query_args.page_request()
-    entries = await privacy.list_mfa_log(ports(), path_id(user_id), page)
+    entries = await personal_data.list_mfa_log(ports(), path_id(user_id), page)
     return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -204,7 +204,7 @@ async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEve
     The newest entry comes first. Each has the user who asked for it.
     """
     page = query_args.page_request()
-    entries = await privacy.list_privacy_log(ports(), path_id(user_id), page)
+    entries = await personal_data.list_privacy_log(ports(), path_id(user_id), page)
     return PrivacyEventListResponse(
         events=[_to_privacy_event(entry) for entry in entries.items], pagination=pagination(page, entries.total)
     )

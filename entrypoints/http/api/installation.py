@@ -3,9 +3,9 @@
 from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.maintenance import health
-from core.maintenance.health_rules import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from core.maintenance.model.health import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports

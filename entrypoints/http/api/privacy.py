@@ -8,14 +8,14 @@ from pydantic import Field
 from quart import Blueprint, Response
 from quart_schema import document_response
 
-from core import privacy
-from core.accounts.notices.security_notices_rules import SecurityNotice
-from core.authentication.openid_rules import Scope
+from core.accounts.model.security_notices import SecurityNotice
+from core.authentication.model.openid import Scope
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
-from core.privacy_rules import (
+from core.privacy import personal_data
+from core.privacy.model.personal_data import (
     ExportedConsent,
     ExportedEmailChange,
     ExportedIdentity,
@@ -210,7 +210,7 @@ async def export(user_id: str) -> Response:
     organization gets the memberships, logins, identities and consents of a confirmed member that
     belong to the organization. An application gets those of its signed-in user, unless its token has the scope `openid`.
     """
-    return await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
+    return await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
 
 
 async def export_package(data: PersonalDataExport) -> Response:
@@ -356,6 +356,6 @@ async def anonymize(user_id: str) -> AnonymizationResponse:
     It is anonymized when the last link has expired.
     """
     id_ = path_id(user_id)
-    erase_at = await privacy.anonymize(ports(), signed_in(), id_)
+    erase_at = await personal_data.anonymize(ports(), signed_in(), id_)
     message = "The user is anonymized." if erase_at is None else closure_message(erase_at)
     return AnonymizationResponse(success=True, message=message, user_id=id_)

@@ -17,30 +17,31 @@ import trio
 from quart import Response, g, request
 from werkzeug.datastructures import Headers
 
-from core.applications import api_keys, api_keys_rules
+from core.applications import api_keys
+from core.applications.model import api_keys as api_keys_model
 from core.authentication import browser, callers, impersonation
-from core.authentication.reauthentication.kept_forms_rules import KeptFormEnded
+from core.authentication.model.dpop import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
+from core.authentication.model.reauthentication import KeptFormEnded
 from core.authentication.tokens import signing_keys
-from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired, PresentedToken, ProofInvalid, ProofRefused
-from core.billing import provider_events_rules
+from core.billing.model import provider_events
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
-from core.kernel import principals as rules
+from core.kernel.access import (
+    AddressNotVerified,
+    NotAPlatformOwner,
+    NotForApplications,
+    NotWhileImpersonating,
+    NotWithOpenId,
+    OwnMembershipNotConfirmed,
+    Requirement,
+    require_sign_in,
+)
 from core.kernel.api_scopes import Area, find_scope, scope_of
+from core.kernel.callers import Person, ScimClient, ServiceAccountCaller
 from core.kernel.errors import Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import (
-    GRANTABLE,
-    Capability,
-    NotAPlatformOwner,
-    OwnMembershipNotConfirmed,
-    Permission,
-    Person,
-    Requirement,
-    ScimClient,
-    ServiceAccountCaller,
-)
 from core.kernel.rate_limits import BILLING, Bucket
+from core.kernel.roles import GRANTABLE, Capability, Permission
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
 from entrypoints.http.edge.context import agent, anonymous, app_context, caller, current_request, ports, request_record, requested_path
 from entrypoints.http.edge.cookies import session_cookie
@@ -404,7 +405,7 @@ async def _as_platform_owner(access: Access) -> None:
 async def _as_service_key(access: Access) -> None:
     assert access.permission is not None, "the access of an API key has a permission"
     # API keys are accepted only in this header (decision 120).
-    key = request.headers.get("X-Api-Key") or refuse(api_keys_rules.ApiKeyInvalid)
+    key = request.headers.get("X-Api-Key") or refuse(api_keys_model.ApiKeyInvalid)
     program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
     request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
     g.caller = program
@@ -423,7 +424,7 @@ async def _as_billing(_: Access) -> None:
     headers = request.headers
     header = headers.get("billing-signature") or headers.get(SIGNATURE_OF_STRIPE)
     raw = bytes(await request.get_data(as_text=False, parse_form_data=False))  # type: ignore[arg-type]  # bytes, because as_text is False
-    provider_events_rules.verify(app_context().billing_secrets, header, raw, ports().clock.now())
+    provider_events.verify(app_context().billing_secrets, header, raw, ports().clock.now())
     request_record().caller = "billing"
     g.caller = anonymous()
 
@@ -444,17 +445,17 @@ async def _authorize_user(user: Person, access: Access) -> None:
             ports(), user, request.method, request_record().route, request.view_args or {}
         )
     if user.service is not None and access.applications is ApplicationTokens.NONE:
-        raise rules.NotForApplications
+        raise NotForApplications
     if user.openid_scope and access.applications is ApplicationTokens.WITHOUT_OPENID:
-        raise rules.NotWithOpenId
+        raise NotWithOpenId
     if user.impersonator_id is not None and access.outlives:
-        raise rules.NotWhileImpersonating
+        raise NotWhileImpersonating
     if access.is_of_platform and not user.is_platform_owner:
-        raise rules.NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
+        raise NotWhileImpersonating if user.impersonator_id is not None else NotAPlatformOwner
     if access.verified and not user.email_verified:
-        raise rules.AddressNotVerified
+        raise AddressNotVerified
     g.caller = user
-    rules.require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
+    require_sign_in(user, access.sign_in_age(current_request().method), ports().policy, ports().clock.now())
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anyone)

@@ -19,7 +19,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
-from core.provisioning.request_log_rules import attributes_of_body
+from core.provisioning.model.directories import attributes_of_body
 from entrypoints.http.edge.context import directory_call
 from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim

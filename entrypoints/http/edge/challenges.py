@@ -5,9 +5,9 @@ Sources: RFC 6750 section 3, RFC 9449 section 7.1, RFC 9470 and RFC 9728 section
 
 from typing import Final
 
-from core.applications.api_keys_rules import ApiKeyInvalid
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, BoundTokenAsBearer, NonceRequired, ProofRefused
-from core.billing.provider_events_rules import SignatureInvalid
+from core.applications.model.api_keys import ApiKeyInvalid
+from core.authentication.model.dpop import PROOF_ALGORITHMS, BoundTokenAsBearer, NonceRequired, ProofRefused
+from core.billing.model.provider_events import SignatureInvalid
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.errors import ClientInvalid, Refusal, Unauthenticated
 from core.kernel.sign_in_age import AuthenticationInsufficient

@@ -6,21 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from quart import Quart, Request, Response, current_app, g, request
 
-from core.accounts.devices_rules import PresentedDevice
-from core.accounts.profile_rules import OwnProfile
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.profiles import OwnProfile
+from core.kernel.access import NeedsPerson
+from core.kernel.callers import Member, OrganizationCaller, Person, PlatformCaller, ScimClient, ServiceKey
+from core.kernel.causes import Anonymous, Caller
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
-from core.kernel.principals import (
-    Anonymous,
-    Caller,
-    Member,
-    NeedsPerson,
-    OrganizationCaller,
-    Person,
-    PlatformCaller,
-    PreAuthClaims,
-    ScimClient,
-    ServiceKey,
-)
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:

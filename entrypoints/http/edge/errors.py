@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, UnsupportedMedi
 from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
-from core.authentication.tokens.dpop_rules import NonceMissing, NonceRequired
+from core.authentication.model.dpop import NonceMissing, NonceRequired
 from core.kernel.errors import (
     Conflict,
     Forbidden,

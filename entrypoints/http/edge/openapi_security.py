@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from core.federation.oauth.clients_rules import TOKEN_PATH
+from core.federation.oauth.model.clients import TOKEN_PATH
 from core.kernel.api_scopes import DESCRIPTIONS, Area
 from entrypoints.http.edge.access import Access
 

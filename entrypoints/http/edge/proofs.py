@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from quart import after_this_request
 
+from core.authentication.model.dpop import ProofUse, SentProof
 from core.authentication.tokens import dpop
-from core.authentication.tokens.dpop_rules import ProofUse, SentProof
 from entrypoints.http.edge.context import app_context, current_request, ports
 
 NONCE_HEADER: Final = "DPoP-Nonce"

@@ -16,12 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from quart import has_app_context
 
-from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
-from core.accounts.mfa_rules import SETUP_TTL
+from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
+from core.accounts.model.mfa import SETUP_TTL
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
-from core.tenancy.branding_rules import Design
-from core.tenancy.colors import derive_palette
+from core.tenancy.model.branding import Design, derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.form_targets import form_action, referrer_policy

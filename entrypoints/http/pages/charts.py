@@ -12,7 +12,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from core.applications.analytics_rules import DailyLogins
+from core.applications.model.analytics import DailyLogins
 
 WIDTH: Final = 100.0  # percent
 LEFT: Final = 11.0  # percent, for the labels of the grid lines

@@ -20,8 +20,9 @@ from quart import Response, current_app, g, request
 from core.authentication import browser, sent_forms
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
+from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import Invalid, Refusal, refuse
-from core.kernel.principals import Capability, Member, OrganizationStatus, has_capability
+from core.kernel.roles import Capability, has_capability
 from core.kernel.sign_in_age import SignInNotRecent
 from core.tenancy import organizations
 from entrypoints.http.edge import cookies

@@ -2,8 +2,9 @@
 
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
-from core.kernel.principals import OrganizationStatus, Role
+from core.kernel.roles import Role
 from core.tenancy import organizations
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in

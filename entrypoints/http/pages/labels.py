@@ -5,14 +5,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.platform_users_rules import MfaAlertType
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.services_rules import ServiceType
-from core.billing.subscriptions_rules import SubscriptionStatus
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.platform import MfaAlertType
+from core.applications.model.services import ServiceType
+from core.applications.model.users import EnrollmentOrigin
+from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.display import to_words
 from core.kernel.providers import OwnMethod, Provider
-from core.programs.credentials_rules import CredentialKind
+from core.programs.model.credentials import CredentialKind
 from entrypoints.http.edge.context import ports
 
 Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text

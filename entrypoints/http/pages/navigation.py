@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from core.kernel.callers import Member, Person
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.principals import Capability, Member, Person, has_capability
+from core.kernel.roles import Capability, has_capability
 
 ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
 PLATFORM_PATH: Final = "/app/platform"

@@ -4,8 +4,8 @@ from typing import Any
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.platform import Platform

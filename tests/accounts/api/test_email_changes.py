@@ -10,8 +10,8 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mailbox
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.email_links import query_value, register, request_reset
 from tests.accounts.email_changes import FORM, UNDO, EmailChanger, open_proof, undo

@@ -7,7 +7,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import platform_users
-from core.kernel.principals import SYSTEM, NotAPlatformOwner, Person
+from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.platform_paths import UNKNOWN_ID, mfa_status, remove_mfa, with_mfa
 from tests.fakes.outside import FakeMailTransport

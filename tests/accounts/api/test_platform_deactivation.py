@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.accounts.api.platform_paths import SEARCH, UNKNOWN_ID
 from tests.accounts.email_changes import EmailChanger, open_proof, undo

@@ -8,9 +8,9 @@ from uuid import uuid4
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.mfa_rules import MfaEvent
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import MfaEvent
+from core.kernel.causes import SYSTEM
 from core.kernel.values import rfc3339
 from ports import Ports
 from tests.accounts.api.platform_paths import OWNERS, SEARCH, UNKNOWN_ID, mfa_status, remove_mfa, with_mfa

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
-from core.authentication.identities_rules import Identity
-from core.kernel.principals import SYSTEM
+from core.authentication.model.identities import Identity
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, new_id
 from ports import Ports

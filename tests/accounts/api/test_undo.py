@@ -10,9 +10,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core import privacy
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
+from core.privacy import personal_data
 from ports import Ports
 from tests.accounts.api.test_platform_deactivation import change as platform_change
 from tests.accounts.email_changes import EmailChanger, open_proof, undo
@@ -120,11 +120,11 @@ async def test_without_an_undo_the_account_is_erased_and_its_address_stands_nowh
     assert (await api.delete("/api/user", token=token)).status == 200
     await deliver(ports)
     clock.advance(UNDO_TIME - timedelta(seconds=1))
-    assert await privacy.erase_due(ports, new_id()) == {}
+    assert await personal_data.erase_due(ports, new_id()) == {}
     clock.advance(timedelta(seconds=1))
     assert (await undo(api, owner_link)).status == 400
-    assert await privacy.erase_due(ports, new_id()) == {"accounts": 1}
-    assert await privacy.erase_due(ports, new_id()) == {}
+    assert await personal_data.erase_due(ports, new_id()) == {"accounts": 1}
+    assert await personal_data.erase_due(ports, new_id()) == {}
     assert await run_sql(pool, "select anonymized_at is not null, erase_at is null from users where id = %s", user.id) == [(True, False)]
     assert await run_sql(pool, "select payload ->> 'event' from webhook_deliveries") == [("user.anonymized",)]
     for address in (EMAIL, THIEF):
@@ -495,7 +495,7 @@ async def test_an_undo_and_its_rivals_leave_one_consistent_state(
             return (await api.delete("/api/user", token=token)).status
         if rival == "change":
             return (await api.get(f"/auth/verify-email?token={proof}")).status
-        await privacy.erase_due(ports, new_id())
+        await personal_data.erase_due(ports, new_id())
         return 200
 
     statuses = await run_concurrently(20, act)
@@ -563,7 +563,7 @@ async def test_the_owner_of_an_organization_that_a_thief_joins_cannot_make_a_del
     assert (await api.login()).status == 200
     assert (await api.delete(f"/api/privacy/forget/{user.id}", token=owner)).status == 200
     clock.advance(UNDO_TIME)
-    await privacy.erase_due(ports, new_id())
+    await personal_data.erase_due(ports, new_id())
     assert await run_sql(pool, "select anonymized_at is not null from users where id = %s", user.id) == [(True,)]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.accounts.accounts_rules import (
+from core.accounts.model.accounts import (
     MIN_PASSWORD_LENGTH,
     Account,
     AccountOrigin,

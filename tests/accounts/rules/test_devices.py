@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.accounts.devices_rules import Device, PresentedDevice
+from core.accounts.model.devices import Device, PresentedDevice
 from core.kernel.values import digest
 from tests.support.builders import make_device
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.accounts.email_queue_rules import MAX_ATTEMPTS, EmailKind, compute_backoff, new_email
+from core.accounts.model.email_queue import MAX_ATTEMPTS, EmailKind, compute_backoff, new_email
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from core.accounts.events import mfa_disabled, mfa_enabled
-from core.accounts.mfa_rules import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup, VerifiedCode
+from core.accounts.model.mfa import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup, VerifiedCode
 from core.kernel.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.platform_users_rules import MfaMetrics
+from core.accounts.model.platform import MfaMetrics
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import zoneinfo
 
 import pytest
 
-from core.accounts.profile_rules import (
+from core.accounts.model.profiles import (
     MAX_PICTURE_LENGTH,
     BirthdateInvalid,
     LocaleInvalid,

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from core.accounts.devices_rules import DeviceFingerprint, DeviceType, Location, ParsedUserAgent
+from core.accounts.model.devices import DeviceFingerprint, DeviceType, Location, ParsedUserAgent
 from core.kernel.values import digest
 
 LISBON, PORTO, PORTUGAL, OSLO = Location("Lisbon", "PT"), Location("Porto", "PT"), Location(None, "PT"), Location("Oslo", "NO")

@@ -13,10 +13,10 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import Account, AccountOrigin, EmailTaken
-from core.accounts.one_time_tokens import TokenPurpose
-from core.accounts.profile_rules import OwnProfile
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.profiles import OwnProfile
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.support.builders import add_organization, run_concurrently, run_sql

@@ -7,9 +7,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.kernel.policy import Policy
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, within
 

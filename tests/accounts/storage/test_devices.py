@@ -11,10 +11,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import Device, DeviceType, KnownBy, KnownDevice
-from core.accounts.risk import LoginRisk
-from core.kernel.principals import SYSTEM
+from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.devices import Device, DeviceType, KnownBy, KnownDevice
+from core.accounts.model.risk import LoginRisk
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, fingerprint
 from tests.support.builders import add_member, make_device, run_sql

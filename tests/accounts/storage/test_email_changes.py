@@ -9,14 +9,14 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.accounts_rules import EmailTaken
-from core.accounts.email_changes_rules import EmailChange
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.kernel.principals import SYSTEM, Role
+from core.accounts.model.accounts import EmailChange, EmailTaken
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.users_rules import UserNameTaken
-from core.tenancy.organizations_rules import Membership
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.users import UserNameTaken
+from core.tenancy.model.organizations import Membership
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, account, add, within
 

@@ -11,10 +11,10 @@ from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.locks import RECIPIENTS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.email_queue_rules import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
-from core.kernel.principals import SYSTEM
+from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
-from core.tenancy.mail_server_rules import MailServer
+from core.tenancy.model.mail_server import MailServer
 from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
 

@@ -8,9 +8,10 @@ import pytest
 from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import AttemptLimit, SecretKind
-from core.accounts.mfa_rules import MfaEvent, MfaStatus, attempt_subject
-from core.kernel.principals import SYSTEM, Anonymous, Person
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.accounts.model.mfa import MfaEvent, MfaStatus, attempt_subject
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email
 from ports.crypto import SealBroken
 from tests.fakes.outside import FakeClock

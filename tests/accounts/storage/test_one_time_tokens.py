@@ -5,8 +5,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, within

@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_queue_rules import EmailBacklog, EmailOutcome
-from core.accounts.platform_rules import PlatformFigures
+from core.accounts.model.email_queue import EmailBacklog, EmailOutcome
+from core.accounts.model.platform import PlatformFigures
 from ports import Ports
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, mail, queue, within

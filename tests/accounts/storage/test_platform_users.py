@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.platform_users_rules import (
+from core.accounts.model.platform import (
     BACKUP_CODE_ALERT_THRESHOLD,
     FAILURE_ALERT_THRESHOLD,
     SHORTLY_AFTER_LOGIN,
@@ -19,7 +19,8 @@ from core.accounts.platform_users_rules import (
     UserMfaStatus,
     UserOrganization,
 )
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add

@@ -11,9 +11,9 @@ import pytest
 from adapters.anonymizers import AnonymizerNetworks
 from adapters.postgres.engine.pool import Pool
 from core.accounts import devices
-from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Device, DeviceMatch, DeviceType, Location, PresentedDevice
-from core.kernel.principals import Anonymous
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Device, DeviceMatch, DeviceType, Location, PresentedDevice
+from core.kernel.causes import Anonymous
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp
 from tests.support.builders import FIREFOX, add_account, add_member, run_concurrently, run_sql

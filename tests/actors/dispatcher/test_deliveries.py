@@ -16,10 +16,9 @@ from standardwebhooks import Webhook as Verifier
 
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
-from core.eventing.deliveries_rules import DeliveryFailure
-from core.eventing.webhooks_rules import OVERLAP, new_signing_secret
+from core.eventing.model.webhooks import OVERLAP, DeliveryFailure, new_signing_secret
+from core.kernel.causes import SYSTEM
 from core.kernel.outbound import Reply, SendFailure
-from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.actors.dispatcher.helpers import all_attempted, all_delivered, attempts_of, dispatching
 from tests.actors.helpers import capture_log, wait_until_idle

@@ -21,7 +21,7 @@ from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from core.authentication.tokens import signing_keys
 from core.eventing import logout_notices
-from core.eventing.deliveries_rules import LEASE_MARGIN, DispatchCapacity
+from core.eventing.model.webhooks import LEASE_MARGIN, DispatchCapacity
 from core.kernel.values import new_id
 from ports import Ports
 from tests.actors.helpers import capture_log, run_actors, wait_until_idle

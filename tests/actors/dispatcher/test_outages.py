@@ -12,8 +12,9 @@ import actors.dispatching
 from actors.mailbox import Mailbox
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
-from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
+from core.eventing import deliveries
+from core.eventing.model import webhooks as deliveries_model
+from core.eventing.model.webhooks import LEASE_MARGIN, MAX_LOST_CLAIMS, DeliveryFailure, DispatchCapacity
 from core.kernel.outbound import Reply, SendFailure
 from ports import Ports
 from tests.actors.dispatcher.helpers import all_attempted, all_delivered, dispatching
@@ -125,7 +126,7 @@ async def test_an_outcome_that_is_stored_twice_counts_once(ports: Ports, pool: P
     await add_webhook(ports, acme, receiver.url())
     await happen(ports, acme)
     [delivery] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
-    failed = deliveries_rules.failed_outcome(ports.policy, delivery, SendFailure.BROKEN, ports.clock.now(), 0)
+    failed = deliveries_model.failed_outcome(ports.policy, delivery, SendFailure.BROKEN, ports.clock.now(), 0)
     for _ in range(2):
         await deliveries.record_outcomes(ports, [failed])
     [row] = await queue(pool)
@@ -142,9 +143,9 @@ async def test_a_failure_after_the_end_of_its_lease_does_not_count_but_a_success
     clock.advance(timedelta(minutes=1))
     [second] = (await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(10, []))).claimed
     assert (first.id, second.claims) == (second.id, 2)
-    await deliveries.record_outcomes(ports, [deliveries_rules.failed_outcome(ports.policy, first, SendFailure.BROKEN, clock.now(), 0)])
+    await deliveries.record_outcomes(ports, [deliveries_model.failed_outcome(ports.policy, first, SendFailure.BROKEN, clock.now(), 0)])
     assert [row["attempt_count"] for row in await queue(pool)] == [0]
-    await deliveries.record_outcomes(ports, [deliveries_rules.answered_outcome(ports.policy, first, Reply(200, b""), clock.now(), 0)])
+    await deliveries.record_outcomes(ports, [deliveries_model.answered_outcome(ports.policy, first, Reply(200, b""), clock.now(), 0)])
     assert [row["delivered"] for row in await queue(pool)] == [True]
 
 

@@ -7,9 +7,10 @@ import structlog
 
 from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
-from core.applications import cancellations_rules
-from core.billing import reconciliation_rules, subscriptions
-from core.billing.provider_facts import CHECK_INTERVAL, SOON
+from core.applications.model import plans
+from core.billing import subscriptions
+from core.billing.model import provider_events
+from core.billing.model.provider_facts import CHECK_INTERVAL, SOON
 from ports import Ports
 from tests.actors.reconciler.helpers import HOLDER, buy, buy_twice, reconcile
 from tests.billing.api.billing import Till
@@ -46,7 +47,7 @@ async def test_a_subscription_ended_by_a_key_stays_ended_while_the_provider_is_d
     await till.deliver("customer.subscription.updated", {**subscription, "status": "past_due"})
     assert await till.status() == "expired", "otherwise the user would pay for an ended subscription"
     provider.answers.clear()
-    till.clock.advance(cancellations_rules.LEASE)
+    till.clock.advance(plans.LEASE)
     await reconcile(ports)
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     await provider.deliver(till.send_for_status)
@@ -71,7 +72,7 @@ async def test_a_subscription_reactivated_before_its_cancellation_stays_active_a
     for status in ("cancelled", "active", "expired", "active"):
         assert (await till.by_key(status=status)).status == 200
     provider.answers.clear()
-    till.clock.advance(cancellations_rules.LEASE + cancellations_rules.RETRY_INTERVAL)
+    till.clock.advance(plans.LEASE + plans.RETRY_INTERVAL)
     await reconcile(ports)
     assert provider.subscriptions[subscription["id"]]["status"] == "active"
     provider.change(subscription["id"], status="past_due")
@@ -120,7 +121,7 @@ async def test_all_purchases_are_canceled_when_their_service_or_user_is_deleted(
         await reconcile(ports)
     assert [provider.subscriptions[subscription["id"]]["status"] for subscription in purchases] == ["canceled"] * 2
     for _ in range(2):
-        till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD)
+        till.clock.advance(provider_events.CHECKOUT_CHECK_PERIOD)
         counts = await reconcile(ports)
     assert counts == {}, "the checks end"
 
@@ -147,7 +148,7 @@ async def test_a_waiting_duplicate_is_canceled_with_its_service_even_without_a_c
     await till.deliver("customer.subscription.created", provider.subscriptions["sub_else"])
     counts = await reconcile(ports)
     assert (counts["orphaned"], counts.get("mismatch")) == (1, None)
-    till.clock.advance(cancellations_rules.RETRY_INTERVAL)
+    till.clock.advance(plans.RETRY_INTERVAL)
     await reconcile(ports)
     assert [provider.subscriptions[name]["status"] for name in (subscription["id"], *names)] == ["canceled", "canceled", "active"]
     with structlog.testing.capture_logs() as log:
@@ -160,6 +161,6 @@ async def test_an_unpaid_purchase_is_not_canceled_with_its_service(till: Till, p
     provider.change(subscription["id"], status="incomplete_expired")
     await provider.deliver(till.send_for_status)
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
-    till.clock.advance(cancellations_rules.LEASE)
+    till.clock.advance(plans.LEASE)
     assert "failed" not in await reconcile(ports)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []

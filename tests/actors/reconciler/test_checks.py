@@ -11,8 +11,9 @@ import structlog
 from actors import billing_reconciler as actor
 from adapters.http.payments import HttpPayments
 from adapters.postgres.engine.pool import Pool
-from core.billing import reconciliation, reconciliation_rules
-from core.billing.provider_facts import AFTER_PERIOD, CHECK_INTERVAL, LATE_EVENTS, SOON
+from core.billing import reconciliation
+from core.billing.model import provider_events as reconciliation_model
+from core.billing.model.provider_facts import AFTER_PERIOD, CHECK_INTERVAL, LATE_EVENTS, SOON
 from core.kernel.values import new_id, rfc3339
 from ports import Ports
 from tests.actors.reconciler.helpers import HOLDER, active_subscriptions, add_failing_check, buy, reconcile, run_rounds
@@ -242,7 +243,7 @@ async def test_a_mismatch_of_a_found_purchase_is_reported_once_a_day(till: Till,
 async def test_one_process_at_a_time_reconciles(till: Till, provider: FakePayments, ports: Ports) -> None:
     await reconcile(ports)
     assert await reconciliation.reconcile(ports, new_id()) is None
-    till.clock.advance(reconciliation_rules.LEASE)
+    till.clock.advance(reconciliation_model.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {}
 
 
@@ -254,7 +255,7 @@ async def test_failing_checks_do_not_delay_others(till: Till, provider: FakePaym
     till.clock.advance(CHECK_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 3, "changed": 1, "failed": 2}
     assert await reconcile(ports) == {}
-    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
+    till.clock.advance(reconciliation_model.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 2, "failed": 2}
 
 
@@ -272,7 +273,7 @@ async def test_an_unreadable_subscription_delays_no_others(till: Till, provider:
         subscription["id"]
     }
     provider.answers.clear()
-    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
+    till.clock.advance(reconciliation_model.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 1}
 
 

@@ -6,9 +6,10 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from core.billing import provider_events, provider_events_rules, subscriptions
-from core.billing.provider_facts import CHECK_INTERVAL, SOON
-from core.kernel.principals import SYSTEM
+from core.billing import provider_events, subscriptions
+from core.billing.model import provider_events as provider_events_model
+from core.billing.model.provider_facts import CHECK_INTERVAL, SOON
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.actors.reconciler.helpers import HOLDER, active_subscriptions, buy, buy_twice, reconcile
 from tests.billing.api.billing import Till
@@ -136,7 +137,7 @@ async def test_a_duplicate_with_an_event_at_the_end_of_the_first_is_checked_soon
     await run_sql(pool, "update billing_checkouts set check_at = null")  # as after some days
     till.clock.advance(SOON)
     await reconcile(ports)
-    bill = provider_events_rules.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
+    bill = provider_events_model.read_event(event("invoice.paid", invoice(second["id"], till.ends, customer=second["customer"]), till.now))
     async with ports.storage.transaction(by=SYSTEM) as tx:
         locked = await tx.billing.lock_subscription(second["id"], till.clock.now())
         _, handler = provider_events.SUBSCRIPTION_HANDLERS[bill.type]

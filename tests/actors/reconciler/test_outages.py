@@ -5,11 +5,12 @@ from datetime import timedelta
 import structlog
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import cancellations_rules
-from core.billing import provider_state, reconciliation_rules
-from core.billing.provider_facts import CHECK_INTERVAL, SOON
-from core.billing.provider_objects import parse_subscription
-from core.kernel.principals import SYSTEM
+from core.applications.model import plans
+from core.billing import provider_state
+from core.billing.model import provider_events
+from core.billing.model.provider_facts import CHECK_INTERVAL, SOON
+from core.billing.model.provider_objects import parse_subscription
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.actors.reconciler.helpers import add_failing_check, buy, reconcile
 from tests.billing.api.billing import Till
@@ -61,11 +62,11 @@ async def test_a_subscription_unknown_to_the_provider_does_not_count_as_canceled
     hidden = provider.subscriptions.pop(subscription["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     recorded = "select 1 from audit_log where action = 'subscription.canceled'"
-    till.clock.advance(cancellations_rules.LEASE)
+    till.clock.advance(plans.LEASE)
     await reconcile(ports)
     assert await run_sql(pool, recorded) == []
     provider.subscriptions[subscription["id"]] = hidden
-    till.clock.advance(cancellations_rules.RETRY_INTERVAL)
+    till.clock.advance(plans.RETRY_INTERVAL)
     await reconcile(ports)
     assert hidden["id"] == subscription["id"]
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
@@ -79,7 +80,7 @@ async def test_the_cancellation_of_a_permanently_unknown_subscription_is_given_u
     provider.subscriptions.pop(subscription["id"])
     assert (await till.tenant.api.delete(f"{till.tenant.path}/services/shop", token=till.tenant.token("owner"))).status == 204
     await run_sql(pool, "update billing_cancellations set asked_at = %s", till.clock.now())
-    till.clock.advance(cancellations_rules.GIVE_UP_AFTER + timedelta(hours=1))
+    till.clock.advance(plans.GIVE_UP_AFTER + timedelta(hours=1))
     await reconcile(ports)
     assert await run_sql(pool, "select 1 from billing_cancellations") == []
 
@@ -98,7 +99,7 @@ async def test_reconciliation_waits_while_the_provider_is_down(till: Till, provi
     provider.answers.clear()
     assert await reconcile(ports) == {"subscriptions": 2}
     assert [path for _, path, _ in provider.requests] == [f"subscriptions/{name}" for name in names]
-    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
+    till.clock.advance(provider_events.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 6}
 
 
@@ -111,7 +112,7 @@ async def test_only_failures_in_a_row_count_as_an_outage(till: Till, provider: F
 
 async def test_permanently_failing_checks_do_not_block_others(till: Till, provider: FakePayments, ports: Ports, pool: Pool) -> None:
     subscription = await buy(till, provider, delivered=True)
-    for number in range(reconciliation_rules.MAX_CONSECUTIVE_FAILURES):
+    for number in range(provider_events.MAX_CONSECUTIVE_FAILURES):
         await add_failing_check(till, provider, f"sub_bad_{number}", till.clock.now())
     await run_sql(
         pool, "update billing_facts set check_at = %s where provider_subscription_id = %s", till.clock.now() + SOON, subscription["id"]
@@ -119,7 +120,7 @@ async def test_permanently_failing_checks_do_not_block_others(till: Till, provid
     till.clock.advance(SOON)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
     assert await reconcile(ports) == {"subscriptions": 1}
-    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
+    till.clock.advance(provider_events.RETRY_INTERVAL)
     assert await reconcile(ports) == {"subscriptions": 3, "failed": 3, "held_up": 1}
 
 
@@ -127,7 +128,7 @@ async def test_an_event_during_a_failing_check_sets_the_next_check(till: Till, p
     subscription = await buy(till, provider, delivered=True)
     till.clock.advance(CHECK_INTERVAL)
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        until = till.clock.now() + reconciliation_rules.RECHECK_INTERVAL
+        until = till.clock.now() + provider_events.RECHECK_INTERVAL
         assert await tx.billing.claim_check(till.clock.now(), until) == subscription["id"]
     await till.deliver("customer.subscription.updated", subscription)
     check_at = await run_sql(pool, "select check_at from billing_facts")
@@ -140,15 +141,15 @@ async def test_checkouts_are_checked_once_the_provider_is_back(till: Till, provi
     """This includes checkouts that are old enough for their last check."""
     for _ in range(2):
         provider.complete((await till.begin()).json["session_id"])
-    till.clock.advance(reconciliation_rules.CHECKOUT_CHECK_PERIOD + SOON)
+    till.clock.advance(provider_events.CHECKOUT_CHECK_PERIOD + SOON)
     provider.answers["subscriptions"] = Answer(500)
     assert await reconcile(ports) == {"checkouts": 2, "failed": 1}
     assert await reconcile(ports) == {}
     provider.answers.clear()
-    till.clock.advance(reconciliation_rules.RETRY_INTERVAL)
+    till.clock.advance(provider_events.RETRY_INTERVAL)
     assert (await reconcile(ports))["checkouts"] == 2
     assert await till.status() == "active"
-    till.clock.advance(reconciliation_rules.RECHECK_INTERVAL)
+    till.clock.advance(provider_events.RECHECK_INTERVAL)
     assert "checkouts" not in await reconcile(ports)
 
 
@@ -158,7 +159,7 @@ async def test_a_checkout_with_an_event_during_a_failing_check_is_not_checked_ag
     await buy(till, provider, delivered=True)
     ids = [id_ for (id_,) in await run_sql(pool, "select id from billing_checkouts")]
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.checkouts.reschedule(ids, till.clock.now(), till.clock.now() - reconciliation_rules.CHECKOUT_CHECK_PERIOD)
+        await tx.checkouts.reschedule(ids, till.clock.now(), till.clock.now() - provider_events.CHECKOUT_CHECK_PERIOD)
     assert await run_sql(pool, "select 1 from billing_checkouts where check_at is not null") == []
 
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.applications.api.service_users import Shop
 
 SECOND = timedelta(seconds=1)

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, AccountOrigin
+from core.accounts.model.accounts import Account, AccountOrigin
 from tests.support.builders import Answer, add_account, run_sql
 from tests.support.services import add_api_key, add_service, add_service_user
 from tests.support.tenants import Tenant

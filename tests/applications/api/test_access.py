@@ -7,8 +7,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import AssigneeNotFound, NotAssigned
+from core.accounts.model.accounts import Account
+from core.applications.model.users import AssigneeNotFound, NotAssigned
 from entrypoints import doctor
 from ports import Ports
 from tests.applications.api.service_users import check_counts

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.applications import analytics
-from core.kernel.principals import Permission, Role
+from core.kernel.roles import Permission, Role
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, Api, add_account, impersonate, run_sql, sign_in

@@ -6,7 +6,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from core.applications.client_settings_rules import thumbprint
+from core.applications.model.client_settings import thumbprint
 from tests.applications.api.services import URI, Workshop, body_of
 from tests.federation.api.client_authentication.keys import client_key
 from tests.support.builders import run_sql

@@ -2,7 +2,7 @@
 
 from quart_trio import QuartTrio
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member
 from tests.support.services import add_service

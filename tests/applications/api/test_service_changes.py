@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 from tests.applications.api.service_fields import ARRAYS, FIELDS, NAMES, PAGES, SCOPES, URIS
 from tests.applications.api.services import URI, Workshop, body_of

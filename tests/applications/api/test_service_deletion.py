@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
-from core.tenancy import organizations_rules
+from core.tenancy.model import organizations
 from ports import Ports
 from tests.applications.api.services import Workshop
 from tests.fakes.outside import FakeClock
@@ -150,7 +150,7 @@ async def test_the_housekeeper_deletes_the_remaining_logins(
 ) -> None:
     for _ in range(4):
         await add_login(ports, pool, shop.id, shop.user.id)
-    monkeypatch.setattr(organizations_rules, "IMMEDIATE_PURGE_LIMIT", 2)
+    monkeypatch.setattr(organizations, "IMMEDIATE_PURGE_LIMIT", 2)
     assert (await Workshop(acme).delete()).status == 204
     assert await rows_of(pool, shop.id) == {**dict.fromkeys(TABLES, 0), "login_events": 3}
     assert await run_sql(pool, "select id from deleted_services") == [(shop.id,)]

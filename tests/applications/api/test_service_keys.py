@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 from quart_trio import QuartTrio
 
-from core.applications.api_keys_rules import MAX_KEY_LENGTH
-from core.kernel.principals import Permission
+from core.applications.model.api_keys import MAX_KEY_LENGTH
+from core.kernel.roles import Permission
 from core.kernel.values import new_secret
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Role
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import digest, rfc3339
 from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.applications.api.service_accounts import SECOND, account_of

@@ -11,11 +11,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.accounts import events
-from core.accounts.accounts_rules import Account, AccountOrigin
 from core.accounts.events import identity_unlinked
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM, Person, Role
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.fakes.outside import FakeClock

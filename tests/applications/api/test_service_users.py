@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.accounts.accounts_rules import AccountOrigin
+from core.accounts.model.accounts import AccountOrigin
 from core.kernel.values import rfc3339
 from tests.applications.api.service_accounts import SECOND, account_of
 from tests.applications.api.service_users import USERS, Shop, check_counts

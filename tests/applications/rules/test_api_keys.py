@@ -13,8 +13,9 @@ from uuid import UUID
 
 import pytest
 
-from core.applications import api_keys, api_keys_rules
-from core.applications.api_keys_rules import (
+from core.applications import api_keys
+from core.applications.model import api_keys as api_keys_model
+from core.applications.model.api_keys import (
     ApiKeyInvalid,
     ApiKeyRecord,
     DuplicatePermission,
@@ -23,7 +24,8 @@ from core.applications.api_keys_rules import (
     generate_key,
     parse_permissions,
 )
-from core.kernel.principals import OrganizationStatus, Permission, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def test_keys_are_unique() -> None:
     keys = [generate_key() for _ in range(200)]
     assert len({key for key, _ in keys}) == 200
     assert len({prefix for _, prefix in keys}) > 190
-    assert len(max(generate_key("live"))) < api_keys_rules.MAX_KEY_LENGTH
+    assert len(max(generate_key("live"))) < api_keys_model.MAX_KEY_LENGTH
 
 
 def test_permissions_keep_their_order() -> None:

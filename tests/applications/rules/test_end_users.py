@@ -3,8 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from core.applications.end_users_rules import EndUser, EndUserDetails, UsedService
-from core.authentication.sessions_rules import LiveSessions
+from core.applications.model.users import EndUser, EndUserDetails, UsedService
+from core.authentication.model.sessions import LiveSessions
 from core.kernel.values import Email
 from core.tenancy.events import sessions_revoked
 

@@ -4,8 +4,8 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.storage import Postgres
-from core.applications.access_rules import EnrollmentOrigin
-from core.kernel.principals import SYSTEM
+from core.applications.model.users import EnrollmentOrigin
+from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user
 

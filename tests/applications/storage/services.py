@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.storage import Postgres
-from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import Service, ServiceType
-from core.kernel.principals import SYSTEM
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.services import Service, ServiceType
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Slug, digest
 from tests.support.rows import DAY, HOUR, NOW
 

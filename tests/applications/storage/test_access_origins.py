@@ -1,7 +1,7 @@
 """The origins of enrollments in SQL are those of the enumeration."""
 
 from adapters.postgres.applications.service_access import ASSIGNED, ORIGINS
-from core.applications.access_rules import EnrollmentOrigin
+from core.applications.model.users import EnrollmentOrigin
 
 
 def test_sql_orders_origins_as_the_rules_do() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.access_rules import EnrollmentOrigin
-from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
-from core.kernel.principals import SYSTEM, ServiceContext
+from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
+from core.applications.model.users import EnrollmentOrigin
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, session, within

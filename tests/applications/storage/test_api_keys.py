@@ -6,9 +6,11 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.api_keys_rules import ApiKey, ApiKeyRecord
+from core.applications.model.api_keys import ApiKey, ApiKeyRecord
+from core.kernel.callers import OrganizationStatus, ServiceContext, ServiceKey
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, ServiceContext, ServiceKey
+from core.kernel.roles import Permission
 from core.kernel.values import PageResult, digest
 from tests.support.builders import run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND

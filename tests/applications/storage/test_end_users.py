@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Account
-from core.applications.end_users_rules import EndUser, EndUserSummary, LinkedIdentity, UsedService
+from core.accounts.model.accounts import Account
+from core.applications.model.users import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.providers import Provider
 from core.kernel.values import Page, PageResult
 from tests.applications.storage.end_user_rows import enroll

@@ -10,7 +10,7 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from tests.applications.storage.end_user_rows import enroll
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, until_blocked

@@ -8,8 +8,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.plans_rules import Plan
-from core.kernel.principals import SYSTEM
+from core.applications.model.plans import Plan
+from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, HOUR, NOW, within
 from tests.support.services import add_service

@@ -9,8 +9,8 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.applications import services
-from core.applications.services_rules import Service
-from core.kernel.principals import SYSTEM
+from core.applications.model.services import Service
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_concurrently, run_sql

@@ -8,8 +8,8 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.accounts import accounts
-from core.applications.service_users_rules import ServiceUser
-from core.kernel.principals import SYSTEM
+from core.applications.model.users import ServiceUser
+from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import run_during, run_sql
 from tests.support.rows import DAY, EVE, NOW, SECOND, account, add, within

@@ -8,8 +8,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import Service, ServiceSlugTaken, ServiceType
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_sql

@@ -11,9 +11,11 @@ from quart import request
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person
+from core.kernel.causes import Anonymous
 from core.kernel.errors import NotFound
-from core.kernel.principals import Anonymous, Capability, Member, OrganizationContext, OrganizationStatus, Person, Role
 from core.kernel.rate_limits import LOGIN
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.edge.access import View, access_of, member, person, person_if_present, platform_owner
 from entrypoints.http.edge.context import caller

@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST, code_in, request_code, verify, wrong

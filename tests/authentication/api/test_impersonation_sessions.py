@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from entrypoints.http.app import Application, configure
 from ports import Ports
 from tests.fakes.outside import FakeClock

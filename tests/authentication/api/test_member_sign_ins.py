@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.kernel.principals import Permission
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.kernel.roles import Permission
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import AccessPolicy
+from core.accounts.model.accounts import Account
+from core.applications.model.users import AccessPolicy
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -3,7 +3,7 @@
 from typing import Any
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import rfc3339
 from ports import Ports
 from tests.accounts.api.platform_paths import OWNERS, UNKNOWN_ID, with_mfa

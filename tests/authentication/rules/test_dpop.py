@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.authentication.tokens.dpop_rules import (
+from core.authentication.model.dpop import (
     PROOF_TABLES,
     NonceKey,
     ProofInvalid,

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from core.authentication import events
-from core.authentication.sessions_rules import Session
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.authentication.model.sessions import Session
+from core.kernel.callers import OrganizationStatus, ServiceContext
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 ADA, SUPPORT, ORG, ENTRY = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=4)

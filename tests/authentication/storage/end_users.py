@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from tests.support.rows import NOW
 from tests.support.services import enroll_user
 

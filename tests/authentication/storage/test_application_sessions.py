@@ -7,11 +7,13 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.profile_rules import OwnProfile
-from core.authentication.openid_rules import Authentication
-from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
-from core.billing.subscriptions_rules import Entitlement, SubscriptionStatus
-from core.kernel.principals import SYSTEM, OrganizationStatus, Role, SessionContext
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.openid import Authentication
+from core.authentication.model.sessions import RefreshTokenState, RotatedSession
+from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
+from core.kernel.callers import OrganizationStatus, SessionContext
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from ports import Ports
 from tests.authentication.storage.end_users import enroll

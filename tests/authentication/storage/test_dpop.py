@@ -9,9 +9,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.tokens.dpop_rules import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
+from core.authentication.model.dpop import NONCE_STEP, NonceKey, NonceKeyLost, ProofReplayed, ProofUse, nonce_period
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import SessionEnded
-from core.kernel.principals import SYSTEM
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import NOW
 

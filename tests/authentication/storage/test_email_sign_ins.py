@@ -11,10 +11,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import KnownBy, Location
-from core.authentication.email_sign_in_rules import EmailCodeAttempt, EmailSignIn
+from core.accounts.model.accounts import Account
+from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.devices import KnownBy, Location
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import digest
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_device, run_concurrently, run_sql

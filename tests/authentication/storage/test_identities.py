@@ -9,8 +9,8 @@ import pytest
 from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.end_users_rules import LinkedIdentity
-from core.authentication.identities_rules import ProviderTicket, ProviderToken
+from core.applications.model.users import LinkedIdentity
+from core.authentication.model.identities import ProviderTicket, ProviderToken
 from core.kernel.providers import Provider
 from core.kernel.values import digest
 from ports.crypto import SealBroken

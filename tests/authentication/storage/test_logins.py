@@ -12,12 +12,12 @@ from adapters.postgres.authentication.logins import SHARDS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from core.accounts.devices_rules import Location
-from core.accounts.risk import LoginRisk
-from core.authentication.sessions_rules import Session
-from core.kernel.principals import ServiceContext
+from core.accounts.model.devices import Location
+from core.accounts.model.risk import LoginRisk
+from core.authentication.model.sessions import Session
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, make_device, make_vault, run_concurrently, run_during, run_sql
 from tests.support.rows import (

@@ -9,9 +9,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.sessions_rules import Presenter
+from core.authentication.model.sessions import Presenter
 from core.kernel.values import digest, new_id
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from ports.storage import Transaction
 from ports.storage.authentication import Sessions
 from tests.support.builders import add_organization, run_sql

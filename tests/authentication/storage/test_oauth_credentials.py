@@ -7,7 +7,7 @@ import pytest
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_vault, run_sql

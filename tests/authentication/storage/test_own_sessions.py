@@ -7,9 +7,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Account
-from core.authentication.sessions_rules import LiveSession
-from core.kernel.principals import BrowserSession, SessionContext
+from core.accounts.model.accounts import Account
+from core.authentication.model.sessions import LiveSession
+from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within

@@ -9,11 +9,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.mfa_rules import attempt_subject
-from core.authentication.identities_rules import PendingIdentity
-from core.authentication.login_rules import PendingSignIn
-from core.kernel.principals import SYSTEM
+from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.mfa import attempt_subject
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import PendingSignIn
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken

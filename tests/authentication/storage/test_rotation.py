@@ -7,10 +7,12 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.openid_rules import Authentication
-from core.authentication.sessions_rules import RefreshTokenState, RotatedSession
-from core.billing.subscriptions_rules import Entitlement
-from core.kernel.principals import SYSTEM, OrganizationStatus, Role
+from core.authentication.model.openid import Authentication
+from core.authentication.model.sessions import RefreshTokenState, RotatedSession
+from core.billing.model.subscriptions import Entitlement
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within

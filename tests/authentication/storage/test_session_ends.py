@@ -7,8 +7,8 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.sessions_rules import LiveSessions
-from core.kernel.principals import SYSTEM
+from core.authentication.model.sessions import LiveSessions
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, begin, until_blocked, within

@@ -7,10 +7,12 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.email_changes_rules import new_email_change
-from core.accounts.profile_rules import NO_PROFILE, OwnProfile
-from core.authentication.sessions_rules import Grant
-from core.kernel.principals import SYSTEM, MembershipState, OrganizationContext, OrganizationStatus, Role, SessionContext
+from core.accounts.model.accounts import new_email_change
+from core.accounts.model.profiles import NO_PROFILE, OwnProfile
+from core.authentication.model.sessions import Grant
+from core.kernel.callers import MembershipState, OrganizationContext, OrganizationStatus, SessionContext
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll

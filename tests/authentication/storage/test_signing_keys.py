@@ -8,8 +8,8 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.tokens.signing_keys_rules import SigningKey
-from core.kernel.principals import SYSTEM
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, within
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_platform_owner, impersonate, run_sql, sign_in
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.billing.provider_facts import SubscriptionFacts
-from core.billing.provider_objects import MAX_PAGE_URL_LENGTH, ProviderSubscription, invoice_page_url, invoice_period_end
+from core.billing.model.provider_facts import SubscriptionFacts
+from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH, ProviderSubscription, invoice_page_url, invoice_period_end
 
 PAGE = "https://invoice.provider.example/i/acct_1/live_2?s=ap&a=%3C"
 

@@ -5,11 +5,11 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.cancellations_rules import Cancellation
-from core.billing.checkout_rules import Checkout
-from core.billing.provider_objects import CheckoutMetadata
-from core.billing.subscriptions_rules import SubscribedPlan, Subscription, SubscriptionStatus
-from core.kernel.principals import SYSTEM
+from core.applications.model.plans import Cancellation
+from core.billing.model.checkout import Checkout
+from core.billing.model.provider_objects import CheckoutMetadata
+from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization
 from tests.support.rows import DAY, HOUR, NOW
 from tests.support.services import add_plan, add_service

@@ -14,7 +14,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from tests.billing.storage.shops import PRICE, Shop, open_shop
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, within

@@ -10,9 +10,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.plans_rules import FREE_PLAN_NAME
-from core.billing.subscriptions_rules import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
-from core.kernel.principals import SYSTEM
+from core.applications.model.plans import FREE_PLAN_NAME
+from core.billing.model.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, is_locked, within

@@ -10,8 +10,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.eventing import platform_log
+from core.kernel.causes import Anonymous
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import Anonymous
 from ports import Ports
 from tests.accounts.api.platform_paths import remove_mfa, with_mfa
 from tests.support.builders import add_account, add_organization

@@ -15,8 +15,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import events
-from core.eventing.siem_rules import SiemResult
-from core.kernel.principals import SYSTEM
+from core.eventing.model.siem import SiemResult
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.siem_sink import FakeSiem, siem_sink

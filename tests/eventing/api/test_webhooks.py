@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.eventing.webhooks_rules import OVERLAP
+from core.eventing.model.webhooks import OVERLAP
 from core.kernel.event_catalog import AUDIT_ACTIONS
 from core.kernel.policy import Policy
 from tests.eventing.api.webhooks import FULL, call, create_webhook, list_deliveries, patch, record_events, refusal

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.kernel import event_catalog
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS
-from core.kernel.principals import SYSTEM
 from tests.support.builders import Answer
 from tests.support.tenants import Tenant
 

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import SERVICE_ACCOUNT_EMAIL
-from core.eventing.audit_rules import (
+from core.accounts.model.accounts import SERVICE_ACCOUNT_EMAIL
+from core.eventing.model.audit import (
     ANONYMOUS,
     DELETED_ACCOUNT,
     SYSTEM,

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from core.eventing import siem_rules
-from core.eventing.audit_rules import AuditActor, AuditEntry
-from core.eventing.siem_rules import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemProvider, SiemResult, SiemTokenInvalid
+from core.eventing.model import siem
+from core.eventing.model.audit import AuditActor, AuditEntry
+from core.eventing.model.siem import FAILURES, MAX_BYTES, MAX_ENTRIES, SiemProvider, SiemResult, SiemTokenInvalid
 from core.kernel.outbound import Reply, SendFailure, TargetInvalid
 from core.kernel.values import new_id
 from tests.support.siem import make_sink
@@ -37,13 +37,13 @@ def entry(**changes: Any) -> AuditEntry:
 
 
 def audit_json(entry: AuditEntry) -> dict[str, Any]:
-    [item] = json.loads(siem_rules.encode_entries(SiemProvider.HTTP, [entry], NOW)[0])
+    [item] = json.loads(siem.encode_entries(SiemProvider.HTTP, [entry], NOW)[0])
     return dict(item)
 
 
 def test_http_gets_an_array_of_entries_as_in_the_audit_log() -> None:
     one, two = entry(), entry(impersonator=AuditActor("2", "steward@example.com"))
-    content, count = siem_rules.encode_entries(SiemProvider.HTTP, [one, two], NOW)
+    content, count = siem.encode_entries(SiemProvider.HTTP, [one, two], NOW)
     assert (json.loads(content), count) == ([audit_json(one), audit_json(two)], 2)
     assert "Größe".encode() in content
     second = audit_json(two)
@@ -55,7 +55,7 @@ def test_http_gets_an_array_of_entries_as_in_the_audit_log() -> None:
 
 def test_splunk_gets_events_in_a_row() -> None:
     one, two = entry(), entry()
-    content, _ = siem_rules.encode_entries(SiemProvider.SPLUNK_HEC, [one, two], NOW)
+    content, _ = siem.encode_entries(SiemProvider.SPLUNK_HEC, [one, two], NOW)
     first, second = (json.loads(line) for line in content.splitlines())
     assert first == {"time": 1773500966.535897, "source": "gatehouse", "sourcetype": "gatehouse:audit", "event": audit_json(one)}
     assert second["event"]["id"] == str(two.id)
@@ -63,7 +63,7 @@ def test_splunk_gets_events_in_a_row() -> None:
 
 def test_datadog_gets_old_logs_without_a_timestamp() -> None:
     new, old = entry(), entry(created_at=NOW - timedelta(hours=17))
-    content, _ = siem_rules.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
+    content, _ = siem.encode_entries(SiemProvider.DATADOG, [new, old], NOW)
     first, second = json.loads(content)
     expected = {"ddsource": "gatehouse", "service": "gatehouse", "message": "user.invited by ada@example.com"}
     assert first == {**expected, "timestamp": "2026-03-14T15:09:26.535897Z", "audit": audit_json(new)}
@@ -72,7 +72,7 @@ def test_datadog_gets_old_logs_without_a_timestamp() -> None:
 
 def test_each_provider_gets_the_token_in_its_own_header() -> None:
     common = {"Content-Type": "application/json"}
-    headers = {provider: siem_rules.build_headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
+    headers = {provider: siem.build_headers(make_sink(ORG, provider=provider, token="abc")) for provider in SiemProvider}
     assert headers == {
         SiemProvider.HTTP: {**common, "Authorization": "Bearer abc"},
         SiemProvider.SPLUNK_HEC: {**common, "Authorization": "Splunk abc"},
@@ -84,11 +84,11 @@ def test_each_provider_gets_the_token_in_its_own_header() -> None:
 @pytest.mark.parametrize("provider", SiemProvider)
 def test_a_request_has_as_many_entries_as_fit_and_at_least_one(provider: SiemProvider) -> None:
     long = [entry(details={"note": "x" * (MAX_BYTES // 4)}) for _ in range(5)]
-    content, count = siem_rules.encode_entries(provider, long, NOW)
+    content, count = siem.encode_entries(provider, long, NOW)
     assert count == 3
     assert len(content) <= MAX_BYTES
-    assert siem_rules.encode_entries(provider, [entry(details={"note": "x" * MAX_BYTES}), *long], NOW)[1] == 1
-    assert siem_rules.encode_entries(provider, [], NOW)[1] == 0
+    assert siem.encode_entries(provider, [entry(details={"note": "x" * MAX_BYTES}), *long], NOW)[1] == 1
+    assert siem.encode_entries(provider, [], NOW)[1] == 0
 
 
 def test_only_2xx_is_a_success() -> None:
@@ -99,7 +99,7 @@ def test_only_2xx_is_a_success() -> None:
         **dict.fromkeys((400, 404, 413), SiemResult.REFUSED),
         **dict.fromkeys((408, 429, 500, 503, 599, 199), SiemResult.FAILED),
     }
-    assert {status: siem_rules.result_of(Reply(status, b"response body")) for status in expected} == expected
+    assert {status: siem.result_of(Reply(status, b"response body")) for status in expected} == expected
 
 
 def test_every_reason_for_a_failed_request_has_a_result() -> None:
@@ -109,19 +109,19 @@ def test_every_reason_for_a_failed_request_has_a_result() -> None:
 
 
 def test_the_pause_doubles_up_to_five_minutes() -> None:
-    pauses = [siem_rules.compute_backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)]
+    pauses = [siem.compute_backoff(failures, 0.5).total_seconds() for failures in (1, 2, 3, 6, 7, 8, 10_000)]
     assert pauses == [5, 10, 20, 160, 300, 300, 300]
-    assert [siem_rules.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
+    assert [siem.compute_backoff(1, spread).total_seconds() for spread in (0, 1)] == [3.75, 6.25]
 
 
 def test_each_failure_halves_the_number_of_entries() -> None:
-    assert [siem_rules.compute_batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
+    assert [siem.compute_batch_limit(failures) for failures in (0, 1, 2, 8, 9, 10_000)] == [MAX_ENTRIES, 250, 125, 1, 1, 1]
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "ä", "a\t", "\x7f"])
 def test_a_token_that_does_not_fit_into_a_header_is_refused(token: str) -> None:
     with pytest.raises(SiemTokenInvalid):
-        siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
+        siem.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url="https://siem.example.com/", token=token, enabled=True)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_a_token_that_does_not_fit_into_a_header_is_refused(token: str) -> None:
 )
 def test_a_url_that_is_not_allowed_is_refused(url: str) -> None:
     with pytest.raises(TargetInvalid):
-        siem_rules.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url=url, token="abc", enabled=True)
+        siem.new_sink(ORG, provider=SiemProvider.HTTP, endpoint_url=url, token="abc", enabled=True)

@@ -1,7 +1,7 @@
 """Claims of a SIEM queue."""
 
 from core.eventing import siem
-from core.eventing.siem_rules import MAX_BYTES, ClaimedSiemQueue, QueuedEntry
+from core.eventing.model.siem import MAX_BYTES, ClaimedSiemQueue, QueuedEntry
 from ports import Ports
 
 

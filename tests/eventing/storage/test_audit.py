@@ -9,10 +9,11 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.eventing.audit_rules import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
-from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
+from core.eventing.model.audit import ANONYMOUS, DELETED_ACCOUNT, AuditActor, AuditEntry, AuditFilter
+from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
+from core.kernel.callers import Person, ScimClient
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Anonymous, Person, ScimClient
 from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, run_sql

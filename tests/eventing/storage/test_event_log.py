@@ -13,8 +13,9 @@ from adapters.postgres.engine.storage import Postgres
 from core.accounts import events
 from core.authentication.events import signed_in
 from core.kernel import event_catalog
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Person
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, account, add

@@ -10,10 +10,11 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import platform_log
-from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
-from core.eventing.audit_rules import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
+from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
+from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Page, PageResult
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization

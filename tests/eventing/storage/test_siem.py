@@ -10,9 +10,9 @@ import trio
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from core.eventing import siem
-from core.eventing.siem_rules import SiemAttempt, SiemResult
+from core.eventing.model.siem import SiemAttempt, SiemResult
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM
 from ports import Ports
 from tests.eventing.storage.siem_queues import claim, claim_existing, queued_entries
 from tests.support.builders import add_member, add_organization, add_person, run_concurrently, run_sql

@@ -5,11 +5,13 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.eventing import siem, siem_rules
-from core.eventing.siem_rules import SiemAttempt, SiemProvider, SiemResult
-from core.kernel.principals import SYSTEM
-from core.maintenance import housekeeping, housekeeping_rules
-from core.maintenance.housekeeping_rules import SIEM_BACKLOGS_KEPT, Sweep
+from core.eventing import siem
+from core.eventing.model import siem as siem_model
+from core.eventing.model.siem import SiemAttempt, SiemProvider, SiemResult
+from core.kernel.causes import SYSTEM
+from core.maintenance import housekeeping
+from core.maintenance.model import housekeeping as housekeeping_model
+from core.maintenance.model.housekeeping import SIEM_BACKLOGS_KEPT, Sweep
 from core.tenancy import organizations
 from ports import Ports
 from tests.eventing.storage.siem_queues import claim, claim_existing, queued_entries
@@ -34,7 +36,7 @@ async def test_an_expired_lease_can_only_remove_accepted_entries(ports: Ports, p
     first = await claim_existing(ports)
     assert first.sink is not None
     assert first.sink.token == TOKEN
-    clock.advance(siem_rules.LEASE - SECOND)
+    clock.advance(siem_model.LEASE - SECOND)
     assert await claim(ports) is None
     clock.advance(SECOND)
     second = await claim_existing(ports)
@@ -119,11 +121,11 @@ async def test_a_new_configuration_keeps_the_lease(ports: Ports, acme: UUID) -> 
 
 async def test_the_count_of_queued_entries_has_a_maximum(ports: Ports, pool: Pool, acme: UUID) -> None:
     await configure(ports, make_sink(acme))
-    await fill_queue(pool, acme, siem_rules.PENDING_CAP + 1)
+    await fill_queue(pool, acme, siem_model.PENDING_CAP + 1)
     async with ports.storage.reading() as read:
         status = await read.siem.status(acme)
     assert status is not None
-    assert status.pending == siem_rules.PENDING_CAP
+    assert status.pending == siem_model.PENDING_CAP
 
 
 # Cleanup
@@ -180,7 +182,7 @@ async def test_old_queued_entries_are_dropped_and_counted(
     await fill_queue(pool, other_tenant, 1)  # behind a young position; its entry does not exist
     await configure(ports, make_sink(acme, enabled=False))
     assert "siem_backlogs" not in (await housekeeping.sweep(ports, uuid4()) or {})
-    clock.advance(2 * SECOND + housekeeping_rules.LEASE)
+    clock.advance(2 * SECOND + housekeeping_model.LEASE)
     assert (await housekeeping.sweep(ports, uuid4()) or {})["siem_backlogs"] == 2
     assert (await queued(pool, acme), await queued(pool, other_tenant), metrics.siem_drops) == (["3"], ["4"], 2)
     assert await run_sql(pool, "select count(*) from audit_log") == [(4,)], "the entries stay in the log"

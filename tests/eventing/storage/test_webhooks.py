@@ -11,14 +11,15 @@ import pytest
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.eventing import deliveries, deliveries_rules
-from core.eventing.deliveries_rules import ClaimedDelivery, DispatchCapacity
-from core.eventing.webhooks_rules import FORMER_SECRETS_KEPT, OVERLAP, new_signing_secret
+from core.eventing import deliveries
+from core.eventing.model import webhooks as deliveries_model
+from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, OVERLAP, ClaimedDelivery, DispatchCapacity, new_signing_secret
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Person
 from core.kernel.values import Email
 from core.maintenance import housekeeping
-from core.maintenance.housekeeping_rules import DELIVERIES_KEPT, Sweep
+from core.maintenance.model.housekeeping import DELIVERIES_KEPT, Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, make_vault, run_sql
@@ -105,7 +106,7 @@ async def test_a_batch_has_the_time_of_the_next_due_delivery(ports: Ports, pool:
     batch = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))
     assert batch.next_due is None, "the time is read before the claim"
     batch = await deliveries.record_and_claim(ports, [], DispatchCapacity.remaining(100, []))
-    assert batch.next_due == clock.now() + ports.policy.webhook_timeout + deliveries_rules.LEASE_MARGIN
+    assert batch.next_due == clock.now() + ports.policy.webhook_timeout + deliveries_model.LEASE_MARGIN
 
 
 async def test_a_setting_delays_the_first_attempt(pool: Pool, ports: Ports, clock: FakeClock) -> None:

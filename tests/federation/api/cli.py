@@ -6,8 +6,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.oauth.authorization_rules import s256_challenge
-from core.kernel.principals import ServiceContext
+from core.federation.oauth.model.authorization import s256_challenge
+from core.kernel.callers import ServiceContext
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, run_sql
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import jwt
 
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
-from core.federation.oauth.authorization_rules import s256_challenge
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
+from core.federation.oauth.model.authorization import s256_challenge
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
 from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql

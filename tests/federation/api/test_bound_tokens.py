@@ -9,9 +9,9 @@ from quart_trio import QuartTrio
 
 from adapters.crypto import JwtDpopProofs
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
+from core.authentication.model.dpop import PROOF_ALGORITHMS, ProofReplayed, SentProof
 from core.authentication.tokens import dpop
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS, ProofReplayed, SentProof
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.dpop import BoundClient

@@ -12,9 +12,10 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
+from core.federation.oauth.model.clients import ASSERTION_TYPE
+from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
-from core.kernel.principals import Role, allowed_scopes
+from core.kernel.roles import Role
 from entrypoints.http.edge.access import access_of
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.providers import Provider
 from ports import Ports
 from ports.outside import IdentityProviders

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import INVALID_CLIENT, oauth_error
 from tests.federation.api.client_authentication.keys import assertion, proof, register

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
 from entrypoints.http.app import Edge
 from ports import Ports

@@ -9,7 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.policy import Policy
 from entrypoints.http.edge.openapi import allows_any_origin
 from ports import Ports

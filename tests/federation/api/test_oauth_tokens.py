@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.federation.api.cli import INVALID_CLIENT, oauth_error

@@ -8,7 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_secret
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import assertion, proof, register

@@ -8,8 +8,8 @@ import pytest
 import xmlsec
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import NameIdFormat
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import NameIdFormat
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, Api, run_sql

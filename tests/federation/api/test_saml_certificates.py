@@ -6,11 +6,11 @@ import pytest
 from lxml import etree
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import PREVIOUS_KEPT
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import PREVIOUS_KEPT
+from core.kernel.causes import SYSTEM
 from core.kernel.values import rfc3339
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api, add_member, run_concurrently, run_sql

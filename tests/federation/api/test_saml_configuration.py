@@ -17,9 +17,9 @@ from onelogin.saml2.xml_utils import OneLogin_Saml2_XML
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.federation.saml.configuration import secret_context
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (

@@ -8,7 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.applications.api.service_users import check_counts
 from tests.fakes.outside import FakeClock

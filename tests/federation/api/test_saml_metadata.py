@@ -8,9 +8,9 @@ import pytest
 from onelogin.saml2.settings import OneLogin_Saml2_Settings
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages import HTTP_POST
-from core.federation.saml.metadata_rules import MAX_METADATA_LENGTH, MetadataInvalid, NoServiceProvider, SeveralServiceProviders
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.messages import HTTP_POST
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, MetadataInvalid, NoServiceProvider, SeveralServiceProviders
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, Api

@@ -10,9 +10,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.messages import new_message_id
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.messages import new_message_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics
 from tests.support.builders import EMAIL, add_account, run_sql

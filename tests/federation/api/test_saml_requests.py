@@ -15,8 +15,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.bindings import MAX_DOCUMENT_LENGTH, MAX_ENCODED_LENGTH
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.bindings import MAX_DOCUMENT_LENGTH, MAX_ENCODED_LENGTH
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.browser import HTML

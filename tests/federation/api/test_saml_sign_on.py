@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlencode, urlsplit
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -11,10 +11,10 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.saml.documents import XmlDocuments
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import SamlIdentityProvider
-from core.federation.saml.messages import SamlResponse
-from core.federation.saml.sign_on_rules import STATE_TTL
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import SamlIdentityProvider
+from core.federation.saml.model.messages import SamlResponse
+from core.federation.saml.model.sign_on import STATE_TTL
 from core.kernel.errors import Limited
 from core.kernel.values import digest, new_secret
 from ports import Ports

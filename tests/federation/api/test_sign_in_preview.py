@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.authentication.openid_rules import Scope
-from core.federation.saml.configuration_rules import NameIdFormat
+from core.authentication.model.openid import Scope
+from core.federation.saml.model.configuration import NameIdFormat
 from tests.federation.api.openid.client import OpenIdClient
 from tests.federation.api.relying import add_relying_party, sign_in_browser
 from tests.support.browser import FakeBrowser

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, answer_fields, path_of, sign_in_browser

@@ -9,8 +9,8 @@ import jwt
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
-from core.federation.oauth.authorization_rules import s256_challenge
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.authorization import s256_challenge
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import (
     PKCE,

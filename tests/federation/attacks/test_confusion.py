@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import assertion, client_key, proof, register
 from tests.federation.api.client_authentication.pipelines import Issuer, trust

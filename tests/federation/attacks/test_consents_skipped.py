@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
+from core.kernel.roles import Role
 from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token

@@ -11,7 +11,7 @@ import jwt
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
+from core.authentication.model.dpop import PROOF_ALGORITHMS
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import ClientKey, assertion, proof, register
 from tests.federation.api.dpop import BoundClient

@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 from adapters.http.providers import HttpProviders
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.providers import Provider
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
 from tests.support.browser import form_token, hidden_fields
 from tests.support.builders import BASE_URL, Answer, run_sql

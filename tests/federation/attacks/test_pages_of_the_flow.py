@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged

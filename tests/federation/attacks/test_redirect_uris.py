@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, authorize, path_of
 from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import jwt
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CODE, DeviceClient
 from tests.federation.api.relying import FORM, RelyingParty, answer_fields, redirect_parts

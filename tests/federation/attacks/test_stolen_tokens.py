@@ -6,8 +6,8 @@ from typing import Any, Final
 import jwt
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, give_consent, openid_tokens
 from tests.federation.attacks.world import unchanged

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import jwt
 
-from core.federation.oauth.authorization_rules import ResponseMode
+from core.federation.oauth.model.authorization import ResponseMode
 from core.kernel.values import new_secret
 from tests.federation.api.relying import AUTHORIZE, TOKEN, RelyingParty, basic
 from tests.federation.conformance.person import Person, Visit

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.federation.oauth.authorization_rules import ResponseMode
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.authorization import ResponseMode
 from ports import Ports
 from tests.accounts.profiles import set_profile
 from tests.federation.api.relying import add_relying_party

@@ -7,7 +7,7 @@ import jwt
 import pytest
 
 from actors.logout_notifier import logout_notifier
-from core.federation.oauth.authorization_rules import ResponseMode
+from core.federation.oauth.model.authorization import ResponseMode
 from ports import Ports
 from tests.actors.helpers import run_actors
 from tests.fakes.receiver import Receiver, receiving

@@ -4,7 +4,7 @@ import json
 from base64 import urlsafe_b64encode
 from urllib.parse import urlencode
 
-from core.federation.oauth.authorization_rules import s256_challenge
+from core.federation.oauth.model.authorization import s256_challenge
 from core.kernel.values import new_secret
 from tests.federation.api.relying import AUTHORIZE, FORM
 from tests.federation.conformance.client import PROTOCOL_CLAIMS, USERINFO, Client, entropy, read_tokens, read_userinfo

@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 import jwt
 import pytest
 
-from core.federation.oauth.authorization_rules import ResponseMode
+from core.federation.oauth.model.authorization import ResponseMode
 from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.conformance.client import CONFIGURATION, Client
 from tests.federation.conformance.logout import BYE, STATE, SignedIn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.federation.saml.bindings import query_signature
+from core.federation.saml.model.bindings import query_signature
 
 
 @pytest.mark.parametrize("relay_state", [b"\xe9", b"%E9", b"\xc3\xa9", b"a+b", b""])

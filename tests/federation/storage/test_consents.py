@@ -8,10 +8,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.authentication.openid_rules import OpenIdGrant, RequestedClaims, Scope
-from core.authentication.sessions_rules import NO_ENTITLEMENT
-from core.federation.oauth.consents_rules import Consent
-from core.kernel.principals import Role, ServiceContext
+from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
+from core.authentication.model.sessions import NO_ENTITLEMENT
+from core.federation.oauth.model.authorization import Consent
+from core.kernel.callers import ServiceContext
+from core.kernel.roles import Role
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, account, add, begin, within
 from tests.support.services import enroll_user

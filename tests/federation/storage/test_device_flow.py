@@ -7,8 +7,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.oauth.device_flow_rules import CODE_TTL, DeviceCode, DeviceRequestStatus
-from core.kernel.principals import ServiceContext
+from core.federation.oauth.model.device_flow import CODE_TTL, DeviceCode, DeviceRequestStatus
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.rows import NOW, account, add, begin, within
 from tests.support.services import add_service, service_context

@@ -13,10 +13,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.oauth.authorization_rules import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
-from core.kernel.principals import SYSTEM, BrowserSession, ServiceContext
+from core.federation.oauth.model.authorization import CODE_TTL, AuthorizationCode, RedeemedAuthorizationCode
+from core.kernel.callers import BrowserSession, ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import make_device, run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 

@@ -5,8 +5,8 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.oauth.pushed_requests_rules import StoredRequest
-from core.kernel.principals import ServiceContext
+from core.federation.oauth.model.pushed_requests import StoredRequest
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import MICROSECOND, NOW, SECOND

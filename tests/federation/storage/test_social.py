@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.storage import Postgres
-from core.federation.upstream.social_rules import ProviderState
+from core.federation.model.sign_in import ProviderState
 from core.kernel.providers import Provider
 from core.kernel.values import digest
 from tests.support.rows import HOUR, NOW, account, add, begin, within

@@ -7,8 +7,8 @@ import re
 import pytest
 
 import core
-from core.accounts.attempt_limits_rules import SecretKind, TooManyAttempts
-from core.authentication.login_rules import CredentialsInvalid
+from core.accounts.model.attempt_limits import SecretKind, TooManyAttempts
+from core.authentication.model.login import CredentialsInvalid
 from core.kernel.errors import Limited, Outage, Refusal, Unauthenticated, refuse
 
 # The error codes of the API, and the defaults (docs/reference/errors.md, decision 2).

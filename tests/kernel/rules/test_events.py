@@ -6,8 +6,8 @@ import pytest
 
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
-from core.kernel.principals import OrganizationStatus, ServiceContext
 
 WEBHOOKS = [
     "user.login.success",

@@ -10,7 +10,7 @@ from psycopg import sql
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records, fill
 from tests.support.builders import run_sql
 from tests.support.rows import NOW, account, add, in_another_task, within

@@ -8,7 +8,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.maintenance import housekeeping
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, run_sql

@@ -16,14 +16,15 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
 from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
 from core.accounts import events
-from core.accounts.accounts_rules import AccountOrigin
-from core.accounts.email_queue_rules import EmailOutcome
-from core.accounts.one_time_tokens import TokenPurpose
-from core.authentication.tokens.signing_keys_rules import SigningKey
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.email_queue import EmailOutcome
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
-from core.maintenance import housekeeping, housekeeping_rules
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance import housekeeping
+from core.maintenance.model import housekeeping as housekeeping_model
+from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_member, add_organization, run_concurrently, run_during, run_sql
@@ -388,7 +389,7 @@ async def test_only_one_process_sweeps(ports: Ports, pool: Pool, clock: FakeCloc
     assert await housekeeping.sweep(ports, one) == {}
     assert await housekeeping.sweep(ports, two) is None
     assert await housekeeping.sweep(ports, one) == {}
-    clock.advance(housekeeping_rules.LEASE)
+    clock.advance(housekeeping_model.LEASE)
     assert await housekeeping.sweep(ports, two) == {}
     assert await housekeeping.sweep(ports, one) is None
 

@@ -12,13 +12,13 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.eventing import webhooks
 from adapters.postgres.maintenance.sealed import COLUMNS
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
-from core.authentication.tokens.signing_keys_rules import SigningKey
-from core.kernel.principals import SYSTEM
+from core.authentication.model.identities import ServiceOAuthCredentials
+from core.authentication.model.signing_keys import SigningKey
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
-from core.maintenance.housekeeping_rules import SealedColumn
+from core.maintenance.model.housekeeping import SealedColumn
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, mail_server, run_sql

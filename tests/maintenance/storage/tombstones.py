@@ -6,7 +6,7 @@ from uuid import UUID
 from psycopg import sql
 
 from adapters.postgres.engine.pool import Pool
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.support.rows import DAY, NOW
 
 # For each table a statement that adds rows of an organization, usually one row per user.

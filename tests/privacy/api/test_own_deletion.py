@@ -6,9 +6,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import EmailKind
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind
+from core.kernel.roles import Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.accounts.profiles import set_profile

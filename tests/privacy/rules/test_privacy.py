@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from core.kernel.values import Email
-from core.privacy_rules import NO_ADDRESS, NO_AGENT, placeholder_at
+from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, placeholder_at
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC)
 

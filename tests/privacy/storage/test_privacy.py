@@ -8,11 +8,12 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import Account, EmailTaken
-from core.kernel.principals import Person, System
+from core.accounts.model.accounts import Account, EmailTaken
+from core.kernel.callers import Person
+from core.kernel.causes import System
 from core.kernel.values import Email
-from core.privacy_rules import ANONYMIZED, MembershipControl
-from core.tenancy.invitations_rules import InvitationStatus
+from core.privacy.model.personal_data import ANONYMIZED, MembershipControl
+from core.tenancy.model.invitations import InvitationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, NOW, account, add, is_locked, until_blocked, within
 from tests.support.services import add_service, enroll_user

@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from core.authentication.openid_rules import Scope
+from core.authentication.model.openid import Scope
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     MAX_IDENTIFIER_LENGTH,
     MAX_SCOPES,
     RESERVED_SCOPES,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.kernel.principals import CAPABILITIES, GRANTABLE, Capability, Role
-from core.programs.credentials_rules import PipelineTrust, SubjectPatternInvalid, parse_trust
-from core.programs.service_accounts_rules import grantable_capabilities, may_manage
+from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
+from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
+from core.programs.model.service_accounts import grantable_capabilities, may_manage
 
 ISSUER = "https://token.actions.githubusercontent.com"
 

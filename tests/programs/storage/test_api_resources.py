@@ -8,13 +8,13 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.applications.access_rules import AccessPolicy
-from core.authentication.openid_rules import OpenIdGrant, ResourceGrant, Scope
-from core.federation.oauth.consents_rules import Agreement
+from core.applications.model.users import AccessPolicy
+from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
+from core.federation.oauth.model.authorization import Agreement
 from core.kernel import uris
-from core.kernel.principals import ServiceContext
+from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     ApiResource,
     IdentifierTaken,
     ResourceAccess,

@@ -9,11 +9,14 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import SYSTEM, Capability, OrganizationStatus, ProgramClaims, Role
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.claims import ProgramClaims
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, Page, PageResult, digest
-from core.programs.api_resources_rules import ApiResource, ResourceIdentifier
-from core.programs.credentials_rules import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
-from core.programs.service_accounts_rules import AccountResource, ListedServiceAccount, ServiceAccount
+from core.programs.model.api_resources import ApiResource, ResourceIdentifier
+from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
+from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount
 from tests.programs.storage.test_api_resources import READ, resource
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add, is_locked, within

@@ -6,18 +6,18 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Device, DeviceType, Location
-from core.accounts.mfa_rules import MfaEvent
-from core.accounts.risk import LoginRisk
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Device, DeviceType, Location
+from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.risk import LoginRisk
 from core.authentication.browser import form_token
-from core.authentication.email_sign_in_rules import EmailSignIn, new_code
-from core.authentication.login_rules import PendingSignIn
+from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
+from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
-from core.authentication.sessions_rules import SessionStart
-from core.federation.oauth.authorization_rules import CODE_TTL
+from core.federation.oauth.model.authorization import CODE_TTL
+from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.principals import SYSTEM, Anonymous, PreAuthClaims
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction

@@ -9,7 +9,7 @@ from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.kernel.policy import Policy
 from core.kernel.providers import Provider
-from core.tenancy.domains_rules import RECORD_PREFIX, VALUE_PREFIX
+from core.tenancy.model.domains import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
 from tests.fakes.payments import SuccessfulPayments

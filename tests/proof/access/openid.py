@@ -6,15 +6,15 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.client_settings_rules import ClientSettings
-from core.applications.services_rules import Service
+from core.accounts.model.accounts import Account
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.services import Service
 from core.authentication import sessions
-from core.authentication.openid_rules import OpenIdGrant, RequestedClaims, Scope
-from core.authentication.sessions_rules import Grant, OpenIdSubject, SessionStart, TokenSubject
-from core.kernel.principals import SYSTEM, Anonymous
+from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
+from core.authentication.model.sessions import Grant, OpenIdSubject, SessionStart, TokenSubject
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import digest, new_id, new_secret
-from core.maintenance.housekeeping_rules import ENDED_SESSIONS_KEPT
+from core.maintenance.model.housekeeping import ENDED_SESSIONS_KEPT
 from ports import Ports
 from tests.proof.access.belongings import begin_in_browser
 from tests.support.builders import run_sql

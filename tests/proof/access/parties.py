@@ -8,8 +8,8 @@ import trio
 from quart_trio import QuartTrio
 
 from core.authentication.browser import form_token
-from core.federation.oauth.authorization_rules import AUTHORIZE_PATH
-from core.federation.oauth.end_session_rules import END_SESSION_PATH
+from core.federation.oauth.model.authorization import AUTHORIZE_PATH
+from core.federation.oauth.model.end_session import END_SESSION_PATH
 from tests.fakes.outside import FakeClock
 from tests.proof.access.saml import saml_of
 from tests.proof.access.world import HOME, World

@@ -7,12 +7,14 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
+from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Capability, ProgramClaims, Role, allowed_scopes
+from core.kernel.claims import ProgramClaims
+from core.kernel.roles import Capability, Role
 from core.kernel.values import digest, new_id
-from core.programs.service_accounts_rules import grantable_capabilities
-from core.tenancy.organizations_rules import Organization
+from core.programs.model.service_accounts import grantable_capabilities
+from core.tenancy.model.organizations import Organization
 from ports import Ports
 from tests.support.builders import run_sql
 from tests.support.programs import add_service_account

@@ -4,12 +4,12 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
-from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages import NameId, SamlStatus
-from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
+from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.model.messages import NameId, SamlStatus
+from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from tests.proof.access.belongings import begin_in_browser

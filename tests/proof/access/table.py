@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from core.authentication.browser import form_token
-from core.provisioning.schemas import GROUP_URN, USER_URN
+from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.pages import asset_url
 from tests.proof.access.calls import Request

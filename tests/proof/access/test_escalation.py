@@ -14,8 +14,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import GRANTABLE, Capability, Permission, Role, has_capability
-from core.tenancy.members_rules import grantable_roles
+from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
+from core.tenancy.model.members import grantable_roles
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.robots import Robot

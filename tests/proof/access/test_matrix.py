@@ -11,7 +11,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
-from core.kernel.principals import GRANTABLE, Capability, OrganizationStatus, Permission, Role, has_capability
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import Access, ApplicationTokens, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant

@@ -16,9 +16,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.authentication.openid_rules import Scope
-from core.authentication.tokens.personal_tokens_rules import START
-from core.kernel.principals import Role
+from core.authentication.model.openid import Scope
+from core.authentication.model.personal_tokens import START
+from core.kernel.roles import Role
 from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping
 from ports import Ports

@@ -14,32 +14,33 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.accounts.email_changes_rules import new_email_change
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.notices.security_notices_rules import UNDO_TTL, SecurityNotice
-from core.accounts.one_time_tokens import TokenPurpose
-from core.applications.api_keys_rules import ApiKey
-from core.applications.plans_rules import Plan
-from core.applications.services_rules import Service, ServiceType
+from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
+from core.applications.model.api_keys import ApiKey
+from core.applications.model.plans import Plan
+from core.applications.model.services import Service, ServiceType
 from core.authentication import impersonation
 from core.authentication.browser import authenticate, form_token
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
-from core.authentication.openid_rules import Scope
-from core.eventing.webhooks_rules import OVERLAP, SUBSCRIBABLE, Webhook
-from core.federation.oauth.authorization_rules import s256_challenge as challenge_of_verifier
-from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, USER_CODE_LENGTH
+from core.authentication.model.identities import ServiceOAuthCredentials
+from core.authentication.model.openid import Scope
+from core.eventing.model.webhooks import OVERLAP, SUBSCRIBABLE, Webhook
+from core.federation.oauth.model.authorization import s256_challenge as challenge_of_verifier
+from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, USER_CODE_LENGTH
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, OrganizationStatus, Permission, Person, Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Permission, Role
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.tokens_rules import ScimToken
-from core.tenancy.branding_rules import BrandingSettings
-from core.tenancy.domains_rules import DomainClaim
-from core.tenancy.invitations_rules import Invitation, InvitationStatus
-from core.tenancy.organizations_rules import Membership, Organization
+from core.provisioning.model.directories import ScimToken
+from core.provisioning.model.profiles import ScimProfile
+from core.tenancy.model.branding import BrandingSettings
+from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.invitations import Invitation, InvitationStatus
+from core.tenancy.model.organizations import Membership, Organization
 from ports import Ports
 from tests.proof.access.belongings import (
     COUNTRY,

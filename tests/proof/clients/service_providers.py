@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from lxml import etree
 
-from core.federation.saml.configuration_rules import NameIdFormat
+from core.federation.saml.model.configuration import NameIdFormat
 from tests.support.saml import NS, SamlApplication, encode_base64
 
 CLIENTS: Final = Path(__file__).parent / "node"

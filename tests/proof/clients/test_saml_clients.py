@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.clients.saml_tampering import EVIL, tampered, with_assertion_of, with_comment

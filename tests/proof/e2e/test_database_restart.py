@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from adapters.crypto import generate_key
-from core.accounts.email_queue_rules import LEASE
+from core.accounts.model.email_queue import LEASE
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down
 from tests.proof.e2e.sink import MailSink

@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from adapters.postgres.engine import embedded
-from core.accounts.email_queue_rules import LEASE
+from core.accounts.model.email_queue import LEASE
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service, family
 from tests.proof.e2e.sink import MailSink

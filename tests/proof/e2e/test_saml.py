@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from core.federation.saml.configuration_rules import SamlConfiguration
+from core.federation.saml.model.configuration import SamlConfiguration
 from tests.proof.clients.service_providers import AcceptedUser, Python3Saml
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.process import Service

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from adapters.crypto import generate_key
-from core.eventing.siem_rules import SiemResult
+from core.eventing.model.siem import SiemResult
 from tests.fakes.siem_sink import FakeSiem, siem_sink
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import DatabaseServer, Service, is_storage_down

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.billing import provider_events, provider_events_rules
-from core.billing.provider_events_rules import BillingEvent, Effect
+from core.billing import provider_events
+from core.billing.model import provider_events as provider_events_model
+from core.billing.model.provider_events import BillingEvent, Effect
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.payments import event, invoice, subscription
@@ -163,7 +164,7 @@ class BillingMachine(RuleBasedStateMachine):
         self._receive(one)
 
     def _receive(self, one: Mapping[str, Any]) -> None:
-        billing_event: BillingEvent = provider_events_rules.read_event(one)
+        billing_event: BillingEvent = provider_events_model.read_event(one)
         effect = self.run(provider_events.receive, self.ports, billing_event)
         assert (effect is Effect.DUPLICATE) == (billing_event.id in self.received_ids)
         if effect is Effect.DUPLICATE:

@@ -21,10 +21,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts import accounts, devices, mfa, mfa_rules
-from core.accounts.accounts_rules import CurrentPasswordWrong, LinkInvalid
-from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.accounts.devices_rules import (
+from core.accounts import accounts, devices, mfa
+from core.accounts.model import mfa as mfa_model
+from core.accounts.model.accounts import CurrentPasswordWrong, LinkInvalid
+from core.accounts.model.attempt_limits import TooManyAttempts
+from core.accounts.model.devices import (
     GUESSABLE_CLIENT_ID_LENGTH,
     DeviceIsCurrent,
     DeviceNotFound,
@@ -33,16 +34,19 @@ from core.accounts.devices_rules import (
     Location,
     PresentedDevice,
 )
-from core.accounts.mfa_rules import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
-from core.accounts.notices.security_notices_rules import UNDO_TTL
+from core.accounts.model.mfa import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
+from core.accounts.model.security_notices import UNDO_TTL
 from core.authentication import callers, login, session_start, sessions
-from core.authentication.login_rules import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
-from core.authentication.sessions_rules import RefreshTokenInvalid, RefreshTokenReused, TokenPair
+from core.authentication.model.dpop import PresentedToken
+from core.authentication.model.login import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
+from core.authentication.model.sessions import RefreshTokenInvalid, RefreshTokenReused, TokenPair
 from core.authentication.tokens import signing_keys
-from core.authentication.tokens.dpop_rules import PresentedToken
+from core.kernel.access import Requirement
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.causes import Anonymous
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import Anonymous, Person, PreAuthClaims, Requirement, ServiceContext
 from core.kernel.values import digest, new_id
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeGeoIp, FakeMailTransport, FakeMetrics
@@ -1076,7 +1080,7 @@ class PeopleMachine(RuleBasedStateMachine):
         [row] = await run_sql(self.pool, STATE, self.account.id, self.account.email, self.now, self.other.id)
         return row
 
-    async def _read_all(self) -> tuple[tuple[Any, ...], mfa_rules.MfaStatus, list[ListedDevice]]:
+    async def _read_all(self) -> tuple[tuple[Any, ...], mfa_model.MfaStatus, list[ListedDevice]]:
         current = self.sessions[-1].id if self.sessions else new_id()
         person = Person(address=None, agent=None, user_id=self.account.id, email=self.account.email, session_id=current)
         listed = [entry async for batch in devices.list_own(self.ports, person) for entry in batch]

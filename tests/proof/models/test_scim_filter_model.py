@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.provisioning.filters import FURTHER_FIELDS, FieldComparison, FieldPresent, FieldType, FieldValue, ScimField, ScimFilter, matches
-from core.provisioning.grammar import And, FilterOperator, Not, Or
-from core.provisioning.users_rules import ScimUser
+from core.provisioning.model.filters import (
+    FURTHER_FIELDS,
+    FieldComparison,
+    FieldPresent,
+    FieldType,
+    FieldValue,
+    ScimField,
+    ScimFilter,
+    matches,
+)
+from core.provisioning.model.grammar import And, FilterOperator, Not, Or
+from core.provisioning.model.users import ScimUser
 from tests.provisioning.storage.users import TEXTS, add_users
 from tests.support.rows import NOW, SECOND
 

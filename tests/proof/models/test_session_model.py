@@ -6,7 +6,7 @@ The requirements are security S-1, S-2, S-3 and decisions 39, 40 and 47.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -14,20 +14,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import accounts, accounts_rules
+from core.accounts import accounts
 from core.authentication import callers, sessions
-from core.authentication.login_rules import CredentialsInvalid
+from core.authentication.model.dpop import PresentedToken
+from core.authentication.model.login import CredentialsInvalid
+from core.authentication.model.sessions import RefreshTokenInvalid, TokenPair
 from core.authentication.service_access import find_password_service
-from core.authentication.sessions_rules import RefreshTokenInvalid, TokenPair
-from core.authentication.tokens.dpop_rules import PresentedToken
+from core.kernel.access import NotAnEndUser, Requirement
+from core.kernel.callers import OrganizationStatus, Person, ServiceContext
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.errors import OrganizationNotActive, TokenExpired, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM, Anonymous, NotAnEndUser, OrganizationStatus, Person, Requirement, ServiceContext
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.support.background import Background
 from tests.support.builders import PASSWORD, add_account, add_organization, deliver, link, log_in, make_ports, run_sql
 from tests.support.services import add_service, service_context
+
+if TYPE_CHECKING:
+    from core.accounts.model.accounts import Account
 
 T = TypeVar("T")
 
@@ -81,7 +86,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.changes = 0
         self.uses_service = False
         self.suspended = False
-        self.account: accounts_rules.Account
+        self.account: Account
         self.service: ServiceContext
 
     def run(self, act: Callable[..., Awaitable[T]], *args: object) -> T:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts

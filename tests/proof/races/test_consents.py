@@ -5,8 +5,8 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
 from entrypoints.http.app import Edge
 from tests.federation.api.relying import (
     RelyingParty,

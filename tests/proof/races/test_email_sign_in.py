@@ -7,14 +7,14 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.accounts.devices_rules import PresentedDevice
-from core.authentication.email_sign_in_rules import EmailCodeWrong, EmailSignInEnded
+from core.accounts.model.accounts import Account
+from core.accounts.model.attempt_limits import TooManyAttempts
+from core.accounts.model.devices import PresentedDevice
+from core.authentication.model.login import EmailCodeWrong, EmailSignInEnded
 from core.federation import email_sign_in
 from core.federation.sign_in import ApiTarget
+from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from ports import Ports
 from tests.authentication.email_sign_ins import CODE_PAGE, LINK_PAGE, REQUEST_PAGE, code_in, request_code, verify, wrong

@@ -11,8 +11,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM, Role
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from ports import Ports
 from ports.crypto import Passwords
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Api, add_account, run_concurrently, run_during, run_sql, sign_in

@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.tenancy import invitations
 from ports import Ports

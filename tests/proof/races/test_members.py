@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.support.builders import Answer, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.members import CALLS, CAST

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.support.builders import Answer, Api, add_account, add_platform_owner, run_concurrently, run_during, run_sql, sign_in
 from tests.support.platform import Platform

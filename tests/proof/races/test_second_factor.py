@@ -9,10 +9,10 @@ import trio
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.accounts.mfa_rules import CodeWrong
-from core.authentication.login_rules import PreAuthInvalid
+from core.accounts.model.accounts import Account
+from core.accounts.model.attempt_limits import TooManyAttempts
+from core.accounts.model.mfa import CodeWrong
+from core.authentication.model.login import PreAuthInvalid
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.fakes.outside import FakeClock

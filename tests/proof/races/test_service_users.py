@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from core.accounts import events
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Person
+from core.accounts.model.accounts import Account
+from core.kernel.callers import Person
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
 from tests.support.services import add_service_user, sign_in_to

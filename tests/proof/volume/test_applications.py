@@ -11,7 +11,7 @@ from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_N
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Repositories
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Page
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of

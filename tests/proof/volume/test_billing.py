@@ -10,8 +10,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Repositories
-from core.billing.subscriptions_rules import SubscriptionStatus
-from core.maintenance.housekeeping_rules import Sweep
+from core.billing.model.subscriptions import SubscriptionStatus
+from core.maintenance.model.housekeeping import Sweep
 from ports.signals import NoSignals
 from tests.billing.storage.shops import PRICE, Shop, open_shop
 from tests.proof.volume.plans import PLAN_MODES, Reads, count_reads, without_foreign_keys

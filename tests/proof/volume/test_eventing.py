@@ -19,12 +19,12 @@ from adapters.postgres.eventing.siem import CLAIM as CLAIM_QUEUE
 from adapters.postgres.eventing.siem import WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import deliveries
-from core.eventing.audit_rules import ANONYMOUS, AuditFilter, PlatformAuditFilter
-from core.eventing.audit_rules import SYSTEM as SYSTEM_ACTOR
-from core.eventing.deliveries_rules import DispatchCapacity
-from core.eventing.siem_rules import MAX_BYTES
+from core.eventing.model.audit import ANONYMOUS, AuditFilter, PlatformAuditFilter
+from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
+from core.eventing.model.siem import MAX_BYTES
+from core.eventing.model.webhooks import DispatchCapacity
 from core.kernel.values import Page
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from ports import Ports
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of

@@ -8,7 +8,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from core.maintenance.housekeeping_rules import Sweep
+from core.maintenance.model.housekeeping import Sweep
 from tests.maintenance.storage.tombstones import FILLING, TOMBSTONE_TABLES, add_tombstone, count_records
 from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of, without_foreign_keys
 from tests.support.rows import ADA, NOW, account, add

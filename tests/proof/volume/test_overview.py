@@ -9,7 +9,7 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.storage import Repositories
-from core.applications.overview_rules import DELIVERIES_CHECKED, OrganizationFigures, PendingTask
+from core.applications.model.analytics import DELIVERIES_CHECKED, OrganizationFigures, PendingTask
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database
 from tests.support.builders import make_vault

@@ -17,10 +17,10 @@ from adapters.postgres.privacy import (
     REDACT_JOINS,
     REMOVE_EMAILS,
 )
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import Email
-from core.maintenance import log_redaction_rules
-from core.maintenance.log_redaction_rules import PersonalLog
+from core.maintenance.model import log_redaction
+from core.maintenance.model.log_redaction import PersonalLog
 from ports import Ports
 from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of
 from tests.proof.wire.wire import serving
@@ -139,6 +139,6 @@ async def test_large_logs_are_redacted_in_short_transactions(
     by_transaction = """
         select count(*), e.xmin = u.xmin from login_events e join users u on u.id = e.user_id where u.id = %s group by e.xmin, u.xmin"""
     counts = await run_sql(pool, by_transaction, user.id)
-    assert {count for count, anonymizes in counts if anonymizes} == {log_redaction_rules.FIRST}
-    assert max(count for count, _ in counts) <= log_redaction_rules.BATCH
+    assert {count for count, anonymizes in counts if anonymizes} == {log_redaction.FIRST}
+    assert max(count for count, _ in counts) <= log_redaction.BATCH
     assert await run_sql(pool, "select * from blankings") == []

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from core.provisioning import users as scim_users
-from core.provisioning.patches import apply_operations
+from core.provisioning.model.patches import apply_operations
 from tests.support.builders import run_sql
 from tests.support.scim import GRACE, Directory, problem
 from tests.support.tenants import Tenant

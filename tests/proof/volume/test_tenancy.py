@@ -13,10 +13,10 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Repositories
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
-from core.kernel.principals import OrganizationStatus
+from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Page
-from core.maintenance.housekeeping_rules import Sweep
-from core.tenancy.invitations_rules import InvitationStatus
+from core.maintenance.model.housekeeping import Sweep
+from core.tenancy.model.invitations import InvitationStatus
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database, plan_nodes, rows_of, without_foreign_keys
 from tests.support.builders import make_vault, run_sql

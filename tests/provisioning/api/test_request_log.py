@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.provisioning.request_log_rules import MAX_ENTRIES, attributes_of_body, attributes_of_filter
+from core.provisioning.model.directories import MAX_ENTRIES, attributes_of_body, attributes_of_filter
 from tests.fakes.outside import FakeClock
 from tests.support.builders import run_sql
 from tests.support.scim import GRACE, directory_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from core.accounts.profile_rules import NO_PROFILE, Profile
+from core.accounts.model.profiles import NO_PROFILE, Profile
 from tests.accounts.profiles import FULL_PROFILE, set_profile
 from tests.provisioning.api.users import FULL, add_own_account
 from tests.support.builders import add_member, run_sql

@@ -6,19 +6,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import OrganizationNotActive, Refusal
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email, digest
 from core.provisioning import groups as scim_groups
 from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
-from core.provisioning.group_patches import GroupChanges, MemberChanges
-from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.schemas import ENTERPRISE_URN, USER_URN
-from core.provisioning.tokens_rules import ScimTokenInvalid
-from core.provisioning.users_rules import ScimUserData, parse_replacement
+from core.provisioning.model.directories import ScimTokenInvalid
+from core.provisioning.model.group_patches import GroupChanges, MemberChanges
+from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.schemas import ENTERPRISE_URN, USER_URN
+from core.provisioning.model.users import ScimUserData, parse_replacement
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
 from tests.support.builders import add_member, run_sql, sign_in

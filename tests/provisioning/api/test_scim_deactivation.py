@@ -7,9 +7,11 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from core.kernel.principals import SYSTEM, BlockedByDirectory, Role
-from core.provisioning.schemas import ENTERPRISE_URN
-from core.tenancy.invitations_rules import InviteeBlocked
+from core.kernel.access import BlockedByDirectory
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
+from core.provisioning.model.schemas import ENTERPRISE_URN
+from core.tenancy.model.invitations import InviteeBlocked
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
 from tests.support.builders import PASSWORD, Answer, add_member, run_concurrently, run_sql, sign_in

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from quart_trio import QuartTrio
 
-from core import email_preparation
 from core.accounts import email_queue
+from core.mailing import preparation
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.provisioning.api.users import load_accounts, set_password
 from tests.support.builders import deliver, link, run_sql
@@ -104,7 +104,7 @@ async def test_a_link_that_waits_for_the_mail_server_is_withdrawn_with_its_addre
 ) -> None:
     user = await directory.create_user("wrong@acme.example")
     [mail] = await email_queue.claim_due(acme.ports, 10)
-    assert isinstance(await email_preparation.prepare(acme.ports, mail), tuple)
+    assert isinstance(await preparation.prepare(acme.ports, mail), tuple)
     await email_queue.record_failure(acme.ports, mail, "it is away", 0)
     await directory.put(user["id"], userName=GRACE)
     await run_sql(acme.pool, "update mails set due_at = created_at")

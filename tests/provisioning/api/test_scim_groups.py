@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.provisioning.users import ScimUsers
-from core.provisioning.schemas import GROUP_URN
+from core.provisioning.model.schemas import GROUP_URN
 from tests.support.builders import add_account, run_concurrently, run_sql, sign_in
 from tests.support.rows import in_another_task
 from tests.support.scim import SCIM_JSON, Directory, directory_of, problem

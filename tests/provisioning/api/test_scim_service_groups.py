@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.provisioning.schemas import GROUP_URN
+from core.provisioning.model.schemas import GROUP_URN
 from tests.applications.api.service_users import check_counts
 from tests.support.builders import EMAIL, add_account, run_concurrently, run_sql
 from tests.support.scim import PATCH_URN, Directory, problem

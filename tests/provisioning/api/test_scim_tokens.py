@@ -13,8 +13,8 @@ from quart_trio import QuartTrio
 
 from core.kernel.errors import StorageDown
 from core.provisioning import users as scim_users
-from core.provisioning.schemas import ENTERPRISE_URN, GROUP, GROUP_URN, USER, USER_URN
-from core.provisioning.tokens_rules import MAX_TOKENS
+from core.provisioning.model.directories import MAX_TOKENS
+from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, GROUP_URN, USER, USER_URN
 from entrypoints.http.api.provisioning.discovery import METHODS
 from entrypoints.http.app import Edge
 from tests.fakes.outside import FakeClock

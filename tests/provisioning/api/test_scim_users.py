@@ -6,9 +6,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.accounts.email_queue_rules import EmailKind
-from core.provisioning import users_rules
-from core.provisioning.schemas import ENTERPRISE_URN, USER_URN
+from core.accounts.model.email_queue import EmailKind
+from core.provisioning.model import users
+from core.provisioning.model.schemas import ENTERPRISE_URN, USER_URN
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, load_accounts
 from tests.support.builders import run_concurrently, run_sql
@@ -210,7 +210,7 @@ async def test_the_member_limit_is_enforced(acme: Tenant, directory: Directory) 
 
 
 async def test_inactive_users_have_their_own_limit(acme: Tenant, directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users_rules, "INACTIVE_PER_MEMBER", 1)
+    monkeypatch.setattr(users, "INACTIVE_PER_MEMBER", 1)
     await acme.set_member_limit(5)
     inactive = [await directory.create_user(f"p{n}@acme.example", active=False) for n in range(4)]
     removed_user = await directory.create_user("left@acme.example")

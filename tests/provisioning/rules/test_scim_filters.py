@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.provisioning.filters import (
+from core.provisioning.model.filters import (
     GROUP_FIELDS,
     USER_FIELDS,
     FieldComparison,
@@ -20,7 +20,7 @@ from core.provisioning.filters import (
     parse_group_filter,
     parse_user_filter,
 )
-from core.provisioning.grammar import (
+from core.provisioning.model.grammar import (
     MAX_DEPTH,
     And,
     FilterInvalid,
@@ -36,7 +36,7 @@ from core.provisioning.grammar import (
     parse,
     parse_path,
 )
-from core.provisioning.schemas import ENTERPRISE_URN, GROUP, USER, ScimSchema
+from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, USER, ScimSchema
 
 
 def test_not_binds_tighter_than_and_which_binds_tighter_than_or() -> None:

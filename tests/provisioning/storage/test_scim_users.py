@@ -8,12 +8,13 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import AccountOrigin
-from core.kernel.principals import SYSTEM, Role
+from core.accounts.model.accounts import AccountOrigin
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, digest, new_id
-from core.provisioning.groups_rules import GroupMember
-from core.provisioning.tokens_rules import ScimToken
-from core.provisioning.users_rules import ScimUser, WelcomeContext
+from core.provisioning.model.directories import ScimToken
+from core.provisioning.model.groups import GroupMember
+from core.provisioning.model.users import ScimUser, WelcomeContext
 from tests.provisioning.storage.users import PROFILES, add_users
 from tests.support.builders import add_member, add_provisioned, run_sql
 from tests.support.rows import ADA, EVE, NOW, SECOND, account, add, within

@@ -6,8 +6,8 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.values import Email
-from core.provisioning.profiles_rules import ScimProfile
-from core.provisioning.users_rules import ScimUser
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.users import ScimUser
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import NOW, SECOND, account, add, within
 

@@ -19,9 +19,9 @@ from lxml import etree
 
 from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml import messages as saml_messages
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate, SamlConfiguration
-from core.kernel.principals import SYSTEM
+from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate, SamlConfiguration
+from core.kernel.causes import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.browser import hidden_fields

@@ -9,7 +9,7 @@ from lxml import etree
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, Api

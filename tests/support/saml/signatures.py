@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from lxml import etree
 
-from core.federation.saml.configuration_rules import SamlCertificate
+from core.federation.saml.model.configuration import SamlCertificate
 from tests.support.saml import NS, deflate, encode_base64
 
 MORE = "http://www.w3.org/2001/04/xmldsig-more#"

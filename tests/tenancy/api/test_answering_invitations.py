@@ -9,11 +9,12 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
-from core.accounts.accounts_rules import Account, AccountOrigin
-from core.kernel.principals import Anonymous, Role
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.kernel.causes import Anonymous
+from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
-from core.tenancy.invitations_rules import InviteeCannotJoin
+from core.tenancy.model.invitations import InviteeCannotJoin
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import (

@@ -13,7 +13,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from ports.outside import EmailMessage
 from tests.fakes.outside import FakeMailTransport

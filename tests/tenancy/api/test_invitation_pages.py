@@ -13,11 +13,13 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, new_id
 from core.tenancy import inviting
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.model.organizations import Membership
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, add_organization, run_sql, sign_in

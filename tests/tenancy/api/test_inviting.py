@@ -9,7 +9,10 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM, Member, OrganizationContext, OrganizationStatus, Role, RoleInsufficient
+from core.kernel.access import RoleInsufficient
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from ports import Ports

@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport

@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from adapters.http.providers import HttpProviders
-from core.provisioning.users_rules import DomainOfAnother
-from core.tenancy.invitations_rules import MailTokenRequired
+from core.provisioning.model.users import DomainOfAnother
+from core.tenancy.model.invitations import MailTokenRequired
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import FakeProvider, Person

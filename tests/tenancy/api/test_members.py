@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_platform_owner, impersonate, run_sql, sign_in

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from tests.support.builders import add_account, run_sql
 from tests.support.tenants import Tenant, Tenants

@@ -4,9 +4,9 @@ from dataclasses import replace
 from itertools import product
 from uuid import UUID
 
-from core.accounts.accounts_rules import AccountOrigin
-from core.kernel.principals import Role
-from core.tenancy.account_control import AccountControl
+from core.accounts.model.accounts import AccountOrigin
+from core.kernel.roles import Role
+from core.tenancy.model.members import AccountControl
 
 HERE, ELSEWHERE = UUID(int=1), UUID(int=2)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.kernel.values import Email, new_id
-from core.tenancy.mail_server_rules import (
+from core.tenancy.model.mail_server import (
     MailCredentialsIncomplete,
     MailHostInvalid,
     MailPasswordInvalid,

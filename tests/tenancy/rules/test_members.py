@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.kernel.principals import Role
-from core.tenancy.members_rules import OwnershipNotAssignable, RoleUnknown, grantable_roles, parse_assignable_role
+from core.kernel.roles import Role
+from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown, grantable_roles, parse_assignable_role
 
 
 def test_admin_and_member_are_assignable() -> None:

@@ -10,27 +10,16 @@ import pytest
 import trio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.authentication import sessions
-from core.kernel import principals
+from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
+from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
-from core.kernel.principals import (
-    AccountGone,
-    AddressNotVerified,
-    Capability,
-    Member,
-    MembershipState,
-    NotOfThisOrganization,
-    OrganizationContext,
-    OrganizationNotFound,
-    OrganizationStatus,
-    Person,
-    Role,
-    RoleInsufficient,
-)
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
-from core.tenancy import organizations, organizations_rules
-from core.tenancy.organizations_rules import EmptyOrganizationUpdate, Limit, LimitSource, Organization, Tier
+from core.tenancy import organizations
+from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import EmptyOrganizationUpdate, Limit, LimitSource, Organization, Tier
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_account, add_member, add_organization, run_during, run_sql, sign_in
@@ -77,11 +66,11 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
 
 @pytest.mark.parametrize("role", [None, Role.ADMIN])
 def test_a_membership_state_has_the_role_and_the_status(role: Role | None) -> None:
-    assert organizations_rules.to_membership_state(ACME, role) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, role)
+    assert organizations_model.to_membership_state(ACME, role) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, role)
 
 
 def test_an_error_message_says_what_to_do() -> None:
-    for refusal in (organizations_rules.SlugTaken, EmptyOrganizationUpdate, AddressNotVerified):
+    for refusal in (organizations_model.SlugTaken, EmptyOrganizationUpdate, AddressNotVerified):
         assert len((refusal.__doc__ or "").split()) > 6
 
 
@@ -99,7 +88,7 @@ async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
     """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
-    return principals.to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+    return to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
 
 
 ACTIONS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {

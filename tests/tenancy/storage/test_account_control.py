@@ -7,9 +7,10 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import AccountOrigin
-from core.kernel.principals import SYSTEM, Role
-from core.tenancy.account_control import AccountControl
+from core.accounts.model.accounts import AccountOrigin
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
+from core.tenancy.model.members import AccountControl
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within
 from tests.support.services import add_service, enroll_user

@@ -8,9 +8,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Domain
-from core.tenancy.domains_rules import DomainClaim, DomainTaken
+from core.tenancy.model.domains import DomainClaim, DomainTaken
 from tests.support.builders import add_organization, run_during, run_sql
 from tests.support.rows import HOUR, NOW, SECOND, account, add, within
 

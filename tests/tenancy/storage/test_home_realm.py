@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
 from core.kernel.providers import Provider
 from core.kernel.values import Domain
-from core.tenancy.home_realm_rules import HomeRealmMatch
+from core.tenancy.model.domains import HomeRealmMatch
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import within
 

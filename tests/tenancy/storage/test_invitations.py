@@ -9,10 +9,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
-from core.kernel.principals import SYSTEM, Role
+from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page, digest
-from core.tenancy.invitations_rules import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
+from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add, in_another_task, is_locked, within
 

@@ -10,10 +10,11 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Email, Page
-from core.tenancy.members_rules import AlreadyMember, ListedMember, MemberOrder, MembersPage
-from core.tenancy.organizations_rules import Limit, LimitSource, Membership
+from core.tenancy.model.members import AlreadyMember, ListedMember, MemberOrder, MembersPage
+from core.tenancy.model.organizations import Limit, LimitSource, Membership
 from tests.support.builders import add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, account, add, is_locked, until_blocked, within
 

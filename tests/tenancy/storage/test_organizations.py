@@ -11,9 +11,11 @@ import trio
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.kernel.principals import SYSTEM, OrganizationStatus, Role
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import Slug
-from core.tenancy.organizations_rules import Membership, Organization, SlugTaken, Tier
+from core.tenancy.model.organizations import Membership, Organization, SlugTaken, Tier
 from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, in_another_task, is_locked, within
 from tests.tenancy.storage.records import leave_records, records_of

@@ -2,8 +2,8 @@
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.accounts.accounts_rules import DELETED_ACCOUNT, AccountSummary
-from core.kernel.principals import OrganizationStatus
+from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
+from core.kernel.callers import OrganizationStatus
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, EVE, account, add
 

@@ -7,9 +7,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from core.tenancy import governance
-from core.tenancy.organizations_rules import Tier
+from core.tenancy.model.organizations import Tier
 from ports import Ports
 from tests.support.builders import FREE, PROFESSIONAL, add_organization, run_concurrently
 from tests.support.rows import within

@@ -16,10 +16,10 @@ from adapters.postgres.authentication.openid import (
     to_grant,
 )
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import DeferredEnrollment
-from core.federation.oauth.authorization_rules import AuthorizationCode, RedeemedAuthorizationCode
-from core.kernel.principals import BrowserSession, ServiceContext
+from core.accounts.model.accounts import Account
+from core.applications.model.users import DeferredEnrollment
+from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
+from core.kernel.callers import BrowserSession, ServiceContext
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
-from core.authentication.openid_rules import ResourceGrant, Scope, in_order
-from core.federation.oauth.consents_rules import Agreement, Consent
+from core.authentication.model.openid import ResourceGrant, Scope, in_order
+from core.federation.oauth.model.authorization import Agreement, Consent
 
 # The access of the application `c.service_id` to API resources that the user `c.user_id` agreed to
 API_ACCESS: Final = f"""

@@ -10,7 +10,7 @@ from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_c
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
-from core.federation.oauth.device_flow_rules import (
+from core.federation.oauth.model.device_flow import (
     MAX_FAILURES,
     POLL_INTERVAL,
     SLOW_DOWN_STEP,
@@ -19,7 +19,7 @@ from core.federation.oauth.device_flow_rules import (
     DeviceRequest,
     DeviceRequestStatus,
 )
-from core.kernel.principals import OrganizationStatus, ServiceContext
+from core.kernel.callers import OrganizationStatus, ServiceContext
 
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code (decision 93), so the organization is unknown here. If the

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.federation.oauth.authorization import client_parameters
-from core.federation.oauth.pushed_requests_rules import StoredRequest
+from core.federation.oauth.model.pushed_requests import StoredRequest
 
 # A request of this client that can still be used. The client is a service of an organization, or the
 # platform's frontend, where all three ids are null.

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT, CONTEXT_WIDTH, to_context
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.federation.saml.configuration_rules import (
+from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
     CertificateState,
     NameIdFormat,

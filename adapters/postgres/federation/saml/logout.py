@@ -6,9 +6,9 @@ from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.logout_rules import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages import NameId
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.logout import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.model.messages import NameId
 
 SESSION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
 MAX_TIMES_SENT: Final = 2  # of one request

@@ -11,12 +11,12 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SE
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
-from core.accounts.accounts_rules import Account
-from core.applications.services_rules import Service
-from core.federation.saml.configuration_rules import NameIdFormat, SamlSetup
-from core.federation.saml.messages import NameId, SamlStatus
-from core.federation.saml.sign_on_rules import SamlSignOn
-from core.kernel.principals import ServiceContext
+from core.accounts.model.accounts import Account
+from core.applications.model.services import Service
+from core.federation.saml.model.configuration import NameIdFormat, SamlSetup
+from core.federation.saml.model.messages import NameId, SamlStatus
+from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT} from users u where u.id = %(user_id)s for no key update"
 SIGN_ON: Final = (

@@ -5,7 +5,7 @@ from typing import Final
 
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
-from core.federation.upstream.social_rules import ProviderState
+from core.federation.model.sign_in import ProviderState
 from core.kernel.providers import Provider
 
 COLUMNS: Final = (

@@ -5,16 +5,16 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
-from core import privacy
 from core.accounts import accounts, email_changes, profiles
-from core.accounts.profile_rules import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
+from core.accounts.model.profiles import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
 from core.kernel.api_scopes import Area
+from core.kernel.callers import Person
 from core.kernel.errors import Invalid
-from core.kernel.principals import Person
 from core.kernel.rate_limits import FORGOT_PASSWORD, REGISTER, RESEND_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
-from core.privacy_rules import closure_message
+from core.privacy import personal_data
+from core.privacy.model.personal_data import closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import ApplicationTokens, anyone, person, person_with_profile
 from entrypoints.http.edge.bodies import (
@@ -254,7 +254,7 @@ async def delete_account() -> Message:
     added, changed or removed in the last 72 hours, the account is closed at once. It is erased when the
     links in the emails about that can no longer undo the deletion.
     """
-    erase_at = await privacy.delete_own_account(ports(), signed_in())
+    erase_at = await personal_data.delete_own_account(ports(), signed_in())
     return Message(message="Your account was deleted." if erase_at is None else closure_message(erase_at))
 
 

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.accounts import devices
-from core.accounts.devices_rules import DeviceType, ListedDevice
+from core.accounts.model.devices import DeviceType, ListedDevice
 from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import ApplicationTokens, View, person

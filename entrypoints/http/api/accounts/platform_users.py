@@ -8,10 +8,10 @@ from pydantic import ConfigDict, Field
 from quart import Blueprint
 
 from core.accounts import platform, platform_users
-from core.accounts.platform_users_rules import FoundUser, MfaAlert, MfaAlertType
+from core.accounts.model.platform import FoundUser, MfaAlert, MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request

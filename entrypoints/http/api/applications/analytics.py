@@ -10,10 +10,10 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import analytics
-from core.applications.analytics_rules import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
-from core.billing.subscriptions_rules import SubscriptionStatus
-from core.kernel.principals import Capability, Permission
+from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
+from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, acting_key, ports

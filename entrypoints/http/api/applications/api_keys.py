@@ -7,8 +7,8 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.applications import api_keys
-from core.applications.api_keys_rules import ApiKey
-from core.kernel.principals import Capability, Permission
+from core.applications.model.api_keys import ApiKey
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request

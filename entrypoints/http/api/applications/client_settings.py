@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from core.applications.services_rules import CLIENT_SETTINGS, Service
+from core.applications.model.services import CLIENT_SETTINGS, Service
 from entrypoints.http.edge.bodies import MAX_ITEMS, RequestModel, ResponseModel, Text, Timestamp, optional
 
 JWKS: Final = "The public keys of client assertions (RFC 7523): RSA with 2048 to 8192 bits, P-256 or Ed25519. Not together with `jwks_uri`."

@@ -6,9 +6,9 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_users
-from core.applications.end_users_rules import EndUserDetails, EndUserSummary
-from core.kernel.principals import Capability
+from core.applications.model.users import EndUserDetails, EndUserSummary
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting, ports

@@ -4,8 +4,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import overview
-from core.applications.overview_rules import PendingTask
-from core.kernel.principals import Capability
+from core.applications.model.analytics import PendingTask
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DailyLoginsResponse
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel

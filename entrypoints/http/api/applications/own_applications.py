@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import own_applications
-from core.applications.own_applications_rules import OwnApplication
+from core.applications.model.users import OwnApplication
 from core.kernel.api_scopes import Area
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel

@@ -10,8 +10,8 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import plans
-from core.applications.plans_rules import PlanChanges, PlanTerms
-from core.kernel.principals import Capability
+from core.applications.model.plans import PlanChanges, PlanTerms
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request

@@ -7,8 +7,8 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import access, services
-from core.applications.access_rules import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
-from core.kernel.principals import Capability
+from core.applications.model.users import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member

@@ -3,8 +3,8 @@
 from quart import Blueprint
 
 from core.applications import service_info
-from core.applications.services_rules import ServiceSettings
-from core.kernel.principals import Permission
+from core.applications.model.services import ServiceSettings
+from core.kernel.roles import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional, validate_request

@@ -8,8 +8,8 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import service_users
-from core.applications.service_users_rules import ServiceUser
-from core.kernel.principals import Permission
+from core.applications.model.users import ServiceUser
+from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import View, service_key
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request

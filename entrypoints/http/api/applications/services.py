@@ -9,9 +9,9 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import services
-from core.applications.plans_rules import Plan
-from core.applications.services_rules import Service, ServiceOrder, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
-from core.kernel.principals import Capability
+from core.applications.model.plans import Plan
+from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSettings, ServiceSummary, ServiceType
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.client_settings import (
     ClientSettingsRequest,

@@ -6,9 +6,9 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.sign_in_preview_rules import OpenIdPreview, PreviewOutcome, SamlPreview
-from core.kernel.principals import Capability
+from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview
+from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports

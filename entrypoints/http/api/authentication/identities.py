@@ -7,8 +7,9 @@ import trio
 from pydantic import Field
 from quart import Blueprint
 
-from core.authentication import identities, identities_rules
-from core.authentication.identities_rules import ProviderToken, RenewalInProgress
+from core.authentication import identities
+from core.authentication.model import identities as identities_model
+from core.authentication.model.identities import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import ApplicationTokens, person
@@ -110,7 +111,7 @@ async def get_provider_token(provider: str) -> ProviderTokenResponse:
 
 async def _load_provider_token(provider: str) -> ProviderToken:
     """Return the token. If another request renews it, wait for the result. Raises: the errors of `identities.load_provider_token`."""
-    deadline = trio.current_time() + identities_rules.RENEWAL_TTL.total_seconds()
+    deadline = trio.current_time() + identities_model.RENEWAL_TTL.total_seconds()
     while True:
         try:
             return await identities.load_provider_token(ports(), signed_in(), provider)

@@ -6,8 +6,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import impersonation
-from core.kernel.principals import Capability
 from core.kernel.rate_limits import IMPERSONATE
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
 from entrypoints.http.edge.access import platform_owner

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, WithJsonSchema
 from quart import Blueprint, Response
 
-from core.authentication import oauth_credentials, oauth_credentials_rules
-from core.authentication.oauth_credentials_rules import ServiceOAuthCredentials
-from core.kernel.principals import Capability
+from core.authentication import oauth_credentials
+from core.authentication.model import identities as oauth_credentials_model
+from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request
@@ -69,7 +70,7 @@ def existing_provider(view: View) -> View:
 
     @wraps(view)
     async def checked(provider: str, **arguments: Any) -> Any:
-        return await view(provider=oauth_credentials_rules.parse_provider(provider), **arguments)
+        return await view(provider=oauth_credentials_model.parse_provider(provider), **arguments)
 
     return checked
 

@@ -5,10 +5,10 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.authentication.model.personal_tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
 from core.authentication.tokens import personal_tokens
-from core.authentication.tokens.personal_tokens_rules import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
 from core.kernel.api_scopes import ApiScope
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request

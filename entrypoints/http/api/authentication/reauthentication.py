@@ -5,8 +5,8 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import Blueprint
 
+from core.authentication.model.reauthentication import ReauthenticationProof
 from core.authentication.reauthentication import reauthentication
-from core.authentication.reauthentication.reauthentication_rules import ReauthenticationProof
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts

@@ -6,8 +6,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import sessions
-from core.authentication.login_rules import PreAuthToken
-from core.authentication.sessions_rules import TokenPair
+from core.authentication.model.login import PreAuthToken
+from core.authentication.model.sessions import TokenPair
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, PasswordCredentials
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION

@@ -6,8 +6,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import user_access
-from core.authentication.sessions_rules import LiveSession
-from core.kernel.principals import Capability
+from core.authentication.model.sessions import LiveSession
+from core.kernel.roles import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user, to_found_response
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse

@@ -4,7 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.billing import checkout
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, validate_request

@@ -6,8 +6,9 @@ import structlog
 from pydantic import Field
 from quart import Blueprint, request
 
-from core.billing import provider_events, provider_events_rules
-from core.billing.provider_events_rules import NEEDS_ATTENTION
+from core.billing import provider_events
+from core.billing.model import provider_events as provider_events_model
+from core.billing.model.provider_events import NEEDS_ATTENTION
 from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import ports
@@ -57,7 +58,7 @@ async def receive() -> EventReceivedResponse:
     The body is an event as Stripe sends it. The `billing-signature` header contains its time and
     HMAC-SHA-256 signature (`t=...,v1=...`). Repeated events have no effect.
     """
-    event = provider_events_rules.read_event(await request.get_json())
+    event = provider_events_model.read_event(await request.get_json())
     effect = await provider_events.receive(ports(), event)
     write = log.warning if effect in NEEDS_ATTENTION else log.info
     write("billing_event", type=event.type[:MAX_LOGGED_TYPE], event_id=event.id, effect=effect.value)

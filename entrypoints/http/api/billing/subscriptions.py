@@ -9,8 +9,8 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.billing import subscriptions
-from core.billing.subscriptions_rules import Subscription, SubscriptionStatus
-from core.kernel.principals import Capability, Permission
+from core.billing.model.subscriptions import Subscription, SubscriptionStatus
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import ApplicationTokens, View, member, person, service_key
 from entrypoints.http.edge.bodies import (

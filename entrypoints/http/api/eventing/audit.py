@@ -6,10 +6,11 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.eventing import audit, audit_rules
-from core.eventing.audit_rules import AuditEntry, AuditFilter
+from core.eventing import audit
+from core.eventing.model import audit as audit_model
+from core.eventing.model.audit import AuditEntry, AuditFilter
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
@@ -76,7 +77,7 @@ class AuditFilters(Query):
 
     def to_filter(self) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit_rules.build_filter(
+        return audit_model.build_filter(
             action=self.action,
             target_type=self.target_type,
             target_id=self.target_id,
@@ -140,7 +141,7 @@ async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
 
 
 def _to_response(entry: AuditEntry) -> AuditEntryResponse:
-    return AuditEntryResponse(**audit_rules.to_json(entry))
+    return AuditEntryResponse(**audit_model.to_json(entry))
 
 
 class AuditEventTypeResponse(ResponseModel):

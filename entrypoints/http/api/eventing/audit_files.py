@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from quart import Response
 
-from core.eventing.audit_rules import AuditEntry
+from core.eventing.model.audit import AuditEntry
 from core.kernel.values import Batches, rfc3339
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.streaming import stream_lines

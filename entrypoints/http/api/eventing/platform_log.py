@@ -3,9 +3,10 @@
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.eventing import audit_rules, platform_log
-from core.eventing.audit_rules import AuditEntry, PlatformAuditFilter
-from core.kernel.principals import Capability
+from core.eventing import platform_log
+from core.eventing.model import audit
+from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.edge.access import platform_owner
@@ -44,7 +45,7 @@ class PlatformAuditFilters(AuditFilters):
 
     def to_platform_filter(self) -> PlatformAuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit_rules.build_platform_filter(
+        return audit.build_platform_filter(
             action=self.action,
             target_type=self.target_type,
             target_id=self.target_id,
@@ -114,4 +115,4 @@ async def get_entry(entry_id: str) -> PlatformAuditEntryResponse:
 
 
 def _to_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
-    return PlatformAuditEntryResponse(**audit_rules.to_json(entry))
+    return PlatformAuditEntryResponse(**audit.to_json(entry))

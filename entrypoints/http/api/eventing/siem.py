@@ -6,9 +6,9 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.eventing import siem
-from core.eventing.siem_rules import SiemProvider, SiemResult, SiemStatus
+from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports

@@ -7,11 +7,10 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.eventing import webhooks
-from core.eventing.deliveries_rules import Delivery
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
 from core.eventing.webhooks import WebhookChanges
-from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook
 from core.kernel.outbound import LONGEST_URL
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (

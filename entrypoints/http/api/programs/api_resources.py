@@ -10,12 +10,12 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications.access_rules import AccessPolicy
-from core.kernel.principals import Capability
+from core.applications.model.users import AccessPolicy
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     DEFAULT_TOKEN_SECONDS,
     MAX_TOKEN_SECONDS,
     MIN_TOKEN_SECONDS,

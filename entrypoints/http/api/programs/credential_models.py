@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from core.programs.credentials_rules import Credential, CredentialKind, NewCredential, parse_trust
+from core.programs.model.credentials import Credential, CredentialKind, NewCredential, parse_trust
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import app_context
 

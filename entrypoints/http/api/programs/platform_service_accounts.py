@@ -2,7 +2,7 @@
 
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import service_accounts
 from entrypoints.http.api.programs.credential_models import (

@@ -2,7 +2,7 @@
 
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.programs import resource_credentials
 from entrypoints.http.api.programs.api_resources import existing_resource
 from entrypoints.http.api.programs.credential_models import (

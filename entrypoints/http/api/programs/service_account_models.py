@@ -7,10 +7,10 @@ from uuid import UUID
 from pydantic import Field
 
 from core.kernel.api_scopes import ApiScope, parse_scopes
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.values import KEEP, Keep
+from core.programs.model.service_accounts import ListedServiceAccount, in_declared_order, scopes_in_order
 from core.programs.service_accounts import NewServiceAccount, ServiceAccountChanges
-from core.programs.service_accounts_rules import ListedServiceAccount, in_declared_order, scopes_in_order
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Id, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.queries import Pagination
 

@@ -5,9 +5,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.programs import service_account_resources
-from core.programs.service_accounts_rules import AccountResource
+from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts, validate_request

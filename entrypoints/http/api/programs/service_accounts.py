@@ -8,9 +8,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts.email_queue_rules import NoticedSecret
-from core.accounts.notices.ended_secrets_rules import CreatedSecret
-from core.kernel.principals import Capability
+from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.security_notices import CreatedSecret
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts
 from entrypoints.http.api.programs.credential_models import (

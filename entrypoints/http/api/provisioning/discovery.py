@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, Unsupported
-from core.provisioning.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import ENTERPRISE_USER, GROUP, USER, AttributeType, ScimAttribute, ScimSchema
 from entrypoints.http.api.provisioning.models import (
     RESOURCE_TYPE_LIST_RESPONSE,
     RESOURCE_TYPE_RESPONSE,

@@ -8,12 +8,12 @@ from uuid import UUID
 from quart import Blueprint, Response
 
 from core.kernel.errors import Forbidden
-from core.provisioning import filters as scim_filters
 from core.provisioning import groups as scim_groups
 from core.provisioning import service_groups
-from core.provisioning.group_patches import GroupChanges, parse_group, parse_group_patch
-from core.provisioning.groups_rules import GroupCreationUnsupported, ScimGroup
-from core.provisioning.schemas import GROUP, GROUP_URN, USER
+from core.provisioning.model import filters as scim_filters
+from core.provisioning.model.group_patches import GroupChanges, parse_group, parse_group_patch
+from core.provisioning.model.groups import GroupCreationUnsupported, ScimGroup
+from core.provisioning.model.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.models import (
     GROUP_LIST_RESPONSE,
     GROUP_REQUEST,

@@ -1,12 +1,12 @@
 """The JSON schemas of SCIM requests and responses, for the API description.
 
-Responses are described by the same schemas that `/Schemas` publishes (`core.provisioning.schemas`).
+Responses are described by the same schemas that `/Schemas` publishes (`core.provisioning.model.schemas`).
 """
 
 from typing import Any, Final
 
-from core.provisioning.resources import MAX_VALUES
-from core.provisioning.schemas import (
+from core.provisioning.model.resources import MAX_VALUES
+from core.provisioning.model.schemas import (
     ENTERPRISE_URN,
     ENTERPRISE_USER,
     GROUP,

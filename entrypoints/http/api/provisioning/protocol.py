@@ -13,9 +13,9 @@ from quart import Response, request
 
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
-from core.provisioning.filters import ScimFilter
-from core.provisioning.patches import PatchOp, PatchOperation, UserPatch
-from core.provisioning.schemas import Returned, ScimSchema
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
+from core.provisioning.model.schemas import Returned, ScimSchema
 from entrypoints.http.edge.bodies import DECODED_AT_ONCE, BodyInvalid, read_in_thread
 from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.error_body import SCIM_JSON

@@ -5,9 +5,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import request_log
-from core.provisioning.request_log_rules import ScimRequest
+from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, ports

@@ -5,9 +5,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.tokens_rules import ScimToken
+from core.provisioning.model.directories import ScimToken
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports

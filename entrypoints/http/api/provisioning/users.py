@@ -5,11 +5,11 @@ from typing import Any
 import structlog
 from quart import Blueprint, Response
 
-from core.provisioning import filters as scim_filters
 from core.provisioning import users as scim_users
-from core.provisioning.resources import SkippedParts
-from core.provisioning.schemas import USER, USER_URN
-from core.provisioning.users_rules import ScimUser, ScimUserData, UserReplacement, parse_replacement, parse_user, to_response
+from core.provisioning.model import filters as scim_filters
+from core.provisioning.model.resources import SkippedParts
+from core.provisioning.model.schemas import USER, USER_URN
+from core.provisioning.model.users import ScimUser, ScimUserData, UserReplacement, parse_replacement, parse_user, to_response
 from entrypoints.http.api.provisioning.models import PAGING, PATCH_REQUEST, PROJECTION, USER_LIST_RESPONSE, USER_REQUEST, USER_RESPONSE
 from entrypoints.http.api.provisioning.protocol import (
     Projection,

@@ -6,10 +6,10 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
-from core.tenancy.domains_rules import DomainClaim, ForeignAccount
+from core.tenancy.model.domains import DomainClaim, ForeignAccount
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports

@@ -7,12 +7,12 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts.accounts_rules import AccountSummary
-from core.kernel.principals import Capability, OrganizationStatus
+from core.accounts.model.accounts import AccountSummary
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
-from core.tenancy.governance_rules import ListedOrganization
-from core.tenancy.organizations_rules import Organization, Tier
+from core.tenancy.model.organizations import ListedOrganization, Organization, Tier
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import View, platform_owner
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request

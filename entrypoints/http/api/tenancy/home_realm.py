@@ -6,11 +6,11 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.upstream.home_realm import find_sign_in
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
-from core.tenancy.home_realm_rules import HomeRealmRoute
+from core.tenancy.model.domains import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, app_context, ports

@@ -9,17 +9,11 @@ from uuid import UUID
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
-from core.tenancy.invitations_rules import (
-    MAX_BULK_INVITATIONS,
-    Invitation,
-    InvitationStatus,
-    ListedInvitation,
-    ReceivedInvitation,
-)
+from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, caller, ports, signed_in

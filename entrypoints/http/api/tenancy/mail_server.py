@@ -5,11 +5,11 @@ from typing import Annotated
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
-from core import sample_emails
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
+from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy.mail_server_rules import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
+from core.tenancy.model.mail_server import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
@@ -129,5 +129,5 @@ async def test(org_slug: str) -> MailServerTestResponse:
     Sends an email to your own address through the mail server. The status is also 200 if the test
     fails: see `success`.
     """
-    result = await sample_emails.send_test(ports(), acting_member())
+    result = await samples.send_test(ports(), acting_member())
     return MailServerTestResponse(success=result is MailServerCheck.GOOD, message=result.value)

@@ -7,11 +7,11 @@ from uuid import UUID
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
-from core.tenancy.members_rules import ListedMember, MemberOrder
-from core.tenancy.organizations_rules import LimitSource
+from core.tenancy.model.members import ListedMember, MemberOrder
+from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
 from entrypoints.http.edge.access import View, member
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request

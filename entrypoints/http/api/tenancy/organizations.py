@@ -7,10 +7,11 @@ from quart import Blueprint, Response
 
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
-from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
-from core.tenancy.organizations_rules import LimitSource, Membership, Organization
+from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports, signed_in

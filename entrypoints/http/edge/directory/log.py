@@ -10,13 +10,12 @@ import structlog
 import trio
 from quart import g, request
 
+from core.kernel.callers import ScimClient
 from core.kernel.errors import Outage
-from core.kernel.principals import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import request_log
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.request_log_rules import MAX_ENTRIES, ScimRequest, attributes_of_filter
-from core.provisioning.tokens_rules import ScimTokenRecord
+from core.provisioning.model.directories import MAX_ENTRIES, ScimRequest, ScimTokenRecord, attributes_of_filter
 from entrypoints.http.edge.context import agent, app_context, request_record
 from entrypoints.http.edge.middleware import RequestRecord
 from ports import Ports

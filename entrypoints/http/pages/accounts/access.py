@@ -8,18 +8,19 @@ from pydantic import TypeAdapter, ValidationError
 from quart import Blueprint, Response
 
 from core.accounts import devices
-from core.accounts.devices_rules import ListedDevice
+from core.accounts.model.devices import ListedDevice
 from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
-from core.authentication.sessions_rules import LiveSession
+from core.authentication.model.sessions import LiveSession
+from core.kernel.access import NotOfThisOrganization
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.principals import NotOfThisOrganization, Role
 from core.kernel.providers import Provider
+from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
-from core.tenancy.members_rules import OwnerCannotLeave
+from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core import privacy
 from core.accounts import accounts, devices, email_changes, mfa
-from core.accounts.accounts_rules import MAX_PASSWORD_LENGTH, CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet, PasswordTooLong
-from core.accounts.devices_rules import ListedDevice
-from core.accounts.mfa_rules import MfaSetup
+from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, CurrentPasswordWrong, NoPasswordSet, PasswordAlreadySet, PasswordTooLong
+from core.accounts.model.devices import ListedDevice
+from core.accounts.model.mfa import MfaSetup
 from core.applications import own_applications
 from core.authentication import identities, sessions
 from core.billing import own_subscriptions
@@ -26,6 +25,7 @@ from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
+from core.privacy import personal_data
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge.access import page_session
@@ -107,7 +107,7 @@ async def download_data() -> Response:
     """
     await read_console_form()
     user = signed_in()
-    response = await export_package(await privacy.export(ports(), user, user.user_id))
+    response = await export_package(await personal_data.export(ports(), user, user.user_id))
     response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
     response.headers["Cache-Control"] = "no-store"
     return response

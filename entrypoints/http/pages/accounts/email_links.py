@@ -7,17 +7,17 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response
 
 from core.accounts import accounts, undo
-from core.accounts.accounts_rules import LinkInvalid, PasswordReset
-from core.accounts.email_queue_rules import EmailKind
-from core.accounts.notices.security_notices_rules import SecurityNotice
-from core.accounts.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import LinkInvalid, PasswordReset
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.security_notices import SecurityNotice
 from core.authentication import joining
 from core.federation.sign_in import SignUpCredentials
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.tenancy import branding
-from core.tenancy.branding_rules import Design
+from core.tenancy.model.branding import Design
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message

@@ -5,9 +5,9 @@ from typing import Final
 
 from quart import Blueprint, Response
 
-from core import privacy
 from core.accounts import platform_users
-from core.accounts.mfa_rules import MfaEvent
+from core.accounts.model.mfa import MfaEvent
+from core.privacy import personal_data
 from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_event
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
@@ -35,7 +35,7 @@ class LogQuery(ListQuery, PageQuery):
 async def show_own_second_factor_log(query_args: LogQuery) -> Response:
     """List the codes that you entered, and the changes of your second factor."""
     page = query_args.page_request()
-    result = await privacy.list_mfa_log(ports(), signed_in().user_id, page)
+    result = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
     entries = [to_own_mfa_event(entry) for entry in result.items]
     return await console_page("accounts/second_factor_log.html", entries=entries, labels=ENTRIES, **neighbors(query_args, result.total))
 
@@ -48,7 +48,7 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
 async def show_own_exports(query_args: LogQuery) -> Response:
     """List the exports of your data."""
     user, page = signed_in(), query_args.page_request()
-    result = await privacy.list_privacy_log(ports(), user.user_id, page)
+    result = await personal_data.list_privacy_log(ports(), user.user_id, page)
     entries = [to_own_privacy_event(entry, user.user_id) for entry in result.items]
     return await console_page("accounts/exports.html", entries=entries, **neighbors(query_args, result.total))
 
@@ -61,8 +61,8 @@ async def show_own_exports(query_args: LogQuery) -> Response:
 async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:
     """List the codes that a person entered, the changes of their second factor, and the exports of their data."""
     account, page = await platform_users.find(ports(), path_id(user_id)), query_args.page_request()
-    codes = await privacy.list_mfa_log(ports(), account.id, page)
-    exports = await privacy.list_privacy_log(ports(), account.id, page)
+    codes = await personal_data.list_mfa_log(ports(), account.id, page)
+    exports = await personal_data.list_privacy_log(ports(), account.id, page)
     return await console_page(
         "platform/person_log.html",
         person=account,

@@ -6,12 +6,13 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.authentication.model import personal_tokens as rules
+from core.authentication.model.personal_tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
-from core.authentication.tokens import personal_tokens_rules as rules
-from core.authentication.tokens.personal_tokens_rules import NewPersonalToken
 from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, OrganizationStatus
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core import privacy
 from core.accounts import accounts, profiles
-from core.accounts.profile_rules import DETAILS, ProfileChanges, time_zones
+from core.accounts.model.profiles import DETAILS, ProfileChanges, time_zones
 from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
-from core.privacy_rules import OwnerCannotDelete
+from core.privacy import personal_data
+from core.privacy.model.personal_data import OwnerCannotDelete
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import page_response, ports, signed_in
@@ -97,7 +97,7 @@ async def _deletion_values() -> dict[str, Any]:
     user = signed_in()
     values: dict[str, Any] = {"email": user.email, "obstacle": None, "owns_organizations": False}
     try:
-        await privacy.check_own_deletion(ports(), user)
+        await personal_data.check_own_deletion(ports(), user)
     except Forbidden as refusal:
         values |= {"obstacle": refusal.message, "owns_organizations": isinstance(refusal, OwnerCannotDelete)}
     return values
@@ -130,7 +130,7 @@ async def delete_account() -> Response:
     try:
         if Email.parse_part(form.get("email", "")) != user.email:
             raise ConfirmationWrong
-        erase_at = await privacy.delete_own_account(ports(), user)
+        erase_at = await personal_data.delete_own_account(ports(), user)
     except (Invalid, Forbidden) as refusal:
         return await refused_console_page(refusal, "accounts/delete.html", **await _deletion_values())
     response = page_response(render("accounts/deleted.html", erase_at=None if erase_at is None else format_utc(erase_at)))

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.applications import access, access_rules, services
-from core.applications.access_rules import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
-from core.applications.services_rules import Service
+from core.applications import access, services
+from core.applications.model import users as access_model
+from core.applications.model.services import Service
+from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
@@ -48,7 +49,7 @@ POLICIES: Final = [
     (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
 ]
 ASSIGNMENT_FIELDS: Final[Mapping[type[Refusal], str]] = {AssigneeNotFound: "email"}
-FIELDS: Final[Mapping[type[Refusal], str]] = {access_rules.LaunchUrlInvalid: "launch_url"}
+FIELDS: Final[Mapping[type[Refusal], str]] = {access_model.LaunchUrlInvalid: "launch_url"}
 
 
 def _values(service: Service, typed: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.applications import analytics
-from core.applications.analytics_rules import fill_days
-from core.kernel.principals import Capability
+from core.applications.model.analytics import fill_days
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -6,11 +6,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import api_keys, services
-from core.applications import api_keys_rules as rules
-from core.applications.services_rules import Service
+from core.applications.model import api_keys as rules
+from core.applications.model.services import Service
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, Permission
+from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

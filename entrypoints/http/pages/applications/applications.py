@@ -9,12 +9,12 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.client_settings_rules import MIN_TOKEN_SECONDS, PrivateKeySent
-from core.applications.services_rules import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
-from core.federation.oauth.end_session_rules import END_SESSION_PATH
+from core.applications.model.client_settings import MIN_TOKEN_SECONDS, PrivateKeySent
+from core.applications.model.services import FormerSecretWorks, NoClientSecret, Service, ServiceOrder, ServiceType
+from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, app_context, ports

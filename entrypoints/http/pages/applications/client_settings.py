@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from core.applications import client_settings_rules as client_rules
-from core.applications import services_rules as service_rules
-from core.applications.services_rules import CLIENT_SETTINGS, Service, ServiceSettings
+from core.applications.model import client_settings as client_rules
+from core.applications.model import services as service_rules
+from core.applications.model.services import CLIENT_SETTINGS, Service, ServiceSettings
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.client_settings import client_settings

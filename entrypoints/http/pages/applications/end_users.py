@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports

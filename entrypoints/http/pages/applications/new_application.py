@@ -10,10 +10,10 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications import services_rules as rules
-from core.applications.services_rules import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
+from core.applications.model import services as rules
+from core.applications.model.services import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
 from core.kernel.errors import Invalid, Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page

@@ -7,8 +7,8 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.applications import overview
-from core.applications.overview_rules import PendingTask
-from core.kernel.principals import Capability
+from core.applications.model.analytics import PendingTask
+from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.charts import draw_days

@@ -6,13 +6,14 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.applications import plans, plans_rules, services
-from core.applications.plans_rules import Plan, PlanInUse, PlanNotFound
-from core.applications.services_rules import Service
+from core.applications import plans, services
+from core.applications.model import plans as plans_model
+from core.applications.model.plans import Plan, PlanInUse, PlanNotFound
+from core.applications.model.services import Service
 from core.billing import subscriptions
-from core.billing.subscriptions_rules import SubscriptionStatus
+from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page
@@ -42,7 +43,7 @@ routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
-FIELDS: Final[Mapping[type[Refusal], str]] = {plans_rules.CurrencyInvalid: "currency", plans_rules.FeaturesTooLong: "features"}
+FIELDS: Final[Mapping[type[Refusal], str]] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
 STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 

@@ -6,10 +6,10 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.authentication import oauth_credentials
-from core.authentication.oauth_credentials_rules import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
+from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports

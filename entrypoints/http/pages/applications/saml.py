@@ -6,13 +6,14 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.services_rules import Service
+from core.applications.model.services import Service
 from core.federation.saml import configuration as saml
-from core.federation.saml import configuration_rules as rules
 from core.federation.saml import metadata
-from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration, endpoint_path
+from core.federation.saml.model import configuration as rules
+from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration, endpoint_path
+from core.kernel.callers import Member
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, Member
+from core.kernel.roles import Capability
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest

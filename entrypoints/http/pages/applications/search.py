@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import end_users, services
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Page
 from core.tenancy import members
 from entrypoints.http.edge.access import member_page

@@ -4,10 +4,9 @@ from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
-from core.accounts.accounts_rules import LinkInvalid
+from core.accounts.model.accounts import LinkInvalid
 from core.authentication import email_sign_in as requests
-from core.authentication.email_sign_in_rules import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff
-from core.authentication.login_rules import PreAuthToken
+from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff, PreAuthToken
 from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
 from core.federation.sign_in import BrowserSignIn, BrowserTarget

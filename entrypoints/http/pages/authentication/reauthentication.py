@@ -9,19 +9,20 @@ from urllib.parse import urlencode
 
 from quart import Blueprint, Response, request
 
-from core.accounts.accounts_rules import PasswordTooLong
-from core.accounts.mfa_rules import CodeMalformed, CodeWrong
+from core.accounts.model.accounts import PasswordTooLong
+from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.authentication import browser
-from core.authentication.email_sign_in_rules import EmailCodeMalformed
-from core.authentication.reauthentication import kept_forms, reauthentication
-from core.authentication.reauthentication.kept_forms_rules import KeptForm, KeptFormEnded
-from core.authentication.reauthentication.reauthentication_rules import (
+from core.authentication.model.login import EmailCodeMalformed
+from core.authentication.model.reauthentication import (
     EmailedCodeWrong,
     FirstFactorMissing,
+    KeptForm,
+    KeptFormEnded,
     PasswordWrong,
     ReauthenticationProof,
     SecondFactorMissing,
 )
+from core.authentication.reauthentication import kept_forms, reauthentication
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION

@@ -10,17 +10,17 @@ from urllib.parse import unquote, urlencode
 from quart import Blueprint, Response, request
 
 from core.accounts import accounts
-from core.accounts.devices_rules import PresentedDevice
-from core.accounts.mfa_rules import CodeMalformed, CodeWrong
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
-from core.authentication.login_rules import EmailNotVerified, PreAuthInvalid, PreAuthToken
+from core.authentication.model.login import EmailNotVerified, PreAuthInvalid, PreAuthToken
 from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
 from core.federation.oauth import end_session
-from core.federation.oauth.end_session_rules import ApplicationReturn
+from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml import logout as saml_logout
-from core.federation.saml.logout_rules import LogoutCookies, LogoutFinished
+from core.federation.saml.model.logout import LogoutCookies, LogoutFinished
 from core.federation.sign_in import (
     BrowserSignIn,
     BrowserTarget,
@@ -29,9 +29,9 @@ from core.federation.sign_in import (
     SignInCredentials,
     SignInOptions,
 )
+from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.kernel.principals import Visitor
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.edge import cookies

@@ -10,11 +10,11 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.federation import provider_callback
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.federation.oauth import pushed_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.provider_callback import ErrorReported, IdentityLinked, NotSignedInAgain, ProviderReturn, SignedInAgain, SignInStep
 from core.federation.upstream import social
-from core.federation.upstream.social_rules import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInNotRecent

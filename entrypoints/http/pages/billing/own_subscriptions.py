@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.billing import own_subscriptions
-from core.billing.subscriptions_rules import OwnSubscription
+from core.billing.model.subscriptions import OwnSubscription
 from core.kernel.display import format_utc
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in

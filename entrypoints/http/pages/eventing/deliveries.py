@@ -6,9 +6,8 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.eventing import webhooks
-from core.eventing.deliveries_rules import Delivery
-from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook, WebhookInactive
-from core.kernel.principals import Capability
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook, WebhookInactive
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from quart import Blueprint, Response, request
 
-from core.eventing import audit, audit_rules, platform_log
-from core.eventing.audit_rules import AuditEntry
+from core.eventing import audit, platform_log
+from core.eventing.model import audit as audit_model
+from core.eventing.model.audit import AuditEntry
 from core.kernel.display import to_words
 from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries
@@ -107,7 +108,7 @@ async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Respons
 
 
 def _to_response(entry: AuditEntry) -> AuditEntryResponse:
-    return AuditEntryResponse(**audit_rules.to_json(entry))
+    return AuditEntryResponse(**audit_model.to_json(entry))
 
 
 @routes.get(f"{LOG}/<entry_id>")
@@ -155,7 +156,7 @@ async def export_platform_log(query_args: PlatformFileQuery) -> Response:
 
 
 def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
-    return PlatformAuditEntryResponse(**audit_rules.to_json(entry))
+    return PlatformAuditEntryResponse(**audit_model.to_json(entry))
 
 
 @routes.get(f"{PLATFORM_LOG}/<entry_id>")

@@ -6,10 +6,10 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.eventing import siem
-from core.eventing.siem_rules import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
+from core.eventing.model.siem import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.eventing import webhooks, webhooks_rules
+from core.eventing import webhooks
+from core.eventing.model import webhooks as webhooks_model
+from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
-from core.eventing.webhooks_rules import SUBSCRIBABLE, Webhook
 from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
@@ -40,10 +41,10 @@ ONE: Final = f"{LIST}/<webhook_id>"
 API: Final = "/api/organizations/<org_slug>/webhooks"
 API_OF_ONE: Final = f"{API}/<webhook_id>"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    webhooks_rules.WebhookNameTaken: "name",
+    webhooks_model.WebhookNameTaken: "name",
     TargetInvalid: "url",
-    webhooks_rules.NoEvents: "events",
-    webhooks_rules.EventTypeUnknown: "events",
+    webhooks_model.NoEvents: "events",
+    webhooks_model.EventTypeUnknown: "events",
 }
 EVENT: Final = "event:"  # the name of the checkbox of an event type begins with this
 SHOWN_ONCE: Final = {200: "The secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}

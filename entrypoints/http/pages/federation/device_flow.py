@@ -9,10 +9,10 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.access_rules import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.authentication import browser
 from core.federation.oauth import device_flow
-from core.federation.oauth.device_flow_rules import (
+from core.federation.oauth.model.device_flow import (
     MAX_TYPED_LENGTH,
     VERIFY_PATH,
     DeviceDecision,
@@ -21,10 +21,11 @@ from core.federation.oauth.device_flow_rules import (
     format_user_code,
     verification_url,
 )
+from core.kernel.access import BlockedByDirectory
+from core.kernel.callers import Person, Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
-from core.kernel.principals import BlockedByDirectory, Person, Visitor
 from core.kernel.rate_limits import DEVICE
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge import cookies

@@ -6,9 +6,9 @@ from quart import Blueprint, Response, request
 
 from core.authentication import browser
 from core.federation.oauth import end_session as oauth_end_session
-from core.federation.oauth.end_session_rules import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
+from core.federation.oauth.model.end_session import END_SESSION_PATH, ApplicationReturn, EndSessionRequest, LogoutRequestFacts
+from core.kernel.callers import Visitor
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.principals import Visitor
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone

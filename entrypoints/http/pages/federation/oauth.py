@@ -10,25 +10,26 @@ from urllib.parse import parse_qsl, urlencode
 from quart import Blueprint, Response, request
 
 from core.authentication import browser
-from core.authentication.oauth_credentials_rules import parse_provider
-from core.authentication.openid_rules import in_order
+from core.authentication.model.identities import parse_provider
+from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_rules as oauth_rules
-from core.federation.oauth import authorization_steps, openid_requests, pushed_requests
-from core.federation.oauth.authorization_rules import (
+from core.federation.oauth import authorization_steps, pushed_requests
+from core.federation.oauth.authorization_steps import NextStep, Step
+from core.federation.oauth.model import authorization as oauth_rules
+from core.federation.oauth.model import openid_requests
+from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
     Authorization,
     AuthorizationRefused,
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
+    consent_scopes,
 )
-from core.federation.oauth.authorization_steps import NextStep, Step
-from core.federation.oauth.consents_rules import consent_scopes
-from core.federation.oauth.openid_requests import AccessDenied, OpenIdRequest
+from core.federation.oauth.model.openid_requests import AccessDenied, OpenIdRequest
+from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.kernel.principals import Visitor
 from core.tenancy import branding
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone

@@ -4,11 +4,11 @@ from functools import partial
 
 from quart import Blueprint, Response, after_this_request, request
 
-from core.applications.access_rules import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.sign_on_rules import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
+from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
+from core.kernel.access import AddressNotVerified
 from core.kernel.errors import Refusal, refuse
-from core.kernel.principals import AddressNotVerified
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone

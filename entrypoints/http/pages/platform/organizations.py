@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import OrganizationStatus
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
-from core.tenancy.governance_rules import WrongOrganizationStatus
+from core.tenancy.model.organizations import WrongOrganizationStatus
 from entrypoints.http.api.tenancy.governance import (
     ApprovalRequest,
     OrganizationsQuery,

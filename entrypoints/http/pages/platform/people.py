@@ -6,15 +6,15 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core import privacy
 from core.accounts import platform, platform_users
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.authentication import browser, impersonation, sessions, user_access
+from core.kernel.callers import Person
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import HOME_PATH
-from core.kernel.principals import Person
 from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.sign_in_age import SignInAge
+from core.privacy import personal_data
 from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
@@ -200,7 +200,7 @@ async def end_impersonation() -> Response:
 async def export(user_id: str) -> Response:
     """Download the data of a person."""
     await read_console_form()
-    response = await export_package(await privacy.export(ports(), signed_in(), path_id(user_id)))
+    response = await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
     response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -215,7 +215,7 @@ async def anonymize(user_id: str) -> Response:
     account = await platform_users.find(ports(), path_id(user_id))
     try:
         check_typed_name(form, account.email)
-        await privacy.anonymize(ports(), signed_in(), account.id)
+        await personal_data.anonymize(ports(), signed_in(), account.id)
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, {}), "typed": {}, **await _values(user_id)}
         return await refused_console_page(refusal, "platform/person.html", **values)

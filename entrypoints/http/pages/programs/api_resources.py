@@ -6,13 +6,13 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.access_rules import AssigneeNotFound
+from core.applications.model.users import AssigneeNotFound
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
-from core.programs import api_resources_rules as rules
-from core.programs.api_resources_rules import ApiResource, ResourceClient
+from core.programs.model import api_resources as rules
+from core.programs.model.api_resources import ApiResource, ResourceClient
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
     ApiResourceAccessRequest,

@@ -7,12 +7,12 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Response
 
-from core.applications.client_settings_rules import PrivateKeySent
+from core.applications.model.client_settings import PrivateKeySent
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
-from core.programs import credentials_rules as rules
-from core.programs.credentials_rules import Credential, CredentialKind, NewCredential
+from core.programs.model import credentials as rules
+from core.programs.model.credentials import Credential, CredentialKind, NewCredential
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.context import app_context, ports

@@ -5,7 +5,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

@@ -9,12 +9,13 @@ from typing import Any, Final
 from quart import Response
 
 from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.callers import Member
 from core.kernel.errors import Refusal
-from core.kernel.principals import GRANTABLE, Member, Role
+from core.kernel.roles import GRANTABLE, Role
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
-from core.programs import service_accounts_rules as rules
-from core.programs.service_accounts_rules import ListedServiceAccount, ServiceAccount, grantable_capabilities, may_manage, possible_scopes
+from core.programs.model import service_accounts as rules
+from core.programs.model.service_accounts import ListedServiceAccount, ServiceAccount, grantable_capabilities, may_manage, possible_scopes
 from core.tenancy import members
 from entrypoints.http.api.programs.service_account_models import (
     PlatformServiceAccountRequest,

@@ -6,11 +6,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
-from core.programs.api_resources_rules import OwnScopeUnknown
-from core.programs.service_accounts_rules import ListedServiceAccount, NoResourceScopes
+from core.programs.model.api_resources import OwnScopeUnknown
+from core.programs.model.service_accounts import ListedServiceAccount, NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

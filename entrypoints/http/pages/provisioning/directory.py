@@ -7,9 +7,10 @@ from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
-from core.provisioning import blocks, request_log, tokens_rules
+from core.kernel.roles import Capability
+from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
+from core.provisioning.model import directories
 from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.edge.access import member_page
@@ -43,7 +44,7 @@ PAGE: Final = "/app/organizations/<org_slug>/directory"
 TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
 REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
 BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
-FIELDS: Final[Mapping[type[Refusal], str]] = {tokens_rules.ScimTokenExpiryPast: "expires_at"}
+FIELDS: Final[Mapping[type[Refusal], str]] = {directories.ScimTokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:

@@ -5,12 +5,11 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core import sample_emails
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
+from core.mailing import samples
 from core.tenancy import branding, organizations
-from core.tenancy.branding_rules import Design, LogoInvalid
-from core.tenancy.colors import ColorInvalid
+from core.tenancy.model.branding import ColorInvalid, Design, LogoInvalid
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, page_response, ports
@@ -73,7 +72,7 @@ async def change_branding(org_slug: str) -> Response:
 async def show_email_preview(org_slug: str) -> Response:
     """Show an email of an organization as its users see it. Its link does not work."""
     design = await _design()
-    return page_response(email_page(sample_emails.compose_example(ports(), acting_member(), design), design))
+    return page_response(email_page(samples.compose_example(ports(), acting_member(), design), design))
 
 
 async def _design() -> Design:

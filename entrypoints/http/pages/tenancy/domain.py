@@ -6,12 +6,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
 from core.kernel.providers import Provider
+from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
-from core.tenancy.domains_rules import DomainClaim, DomainNotSet
-from core.tenancy.home_realm_rules import DuplicateDomain, HomeRealmRoute
+from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomain, HomeRealmRoute
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.edge.access import member_page

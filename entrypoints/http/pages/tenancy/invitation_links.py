@@ -10,8 +10,7 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response
 
 from core.authentication import browser, joining
-from core.authentication.joining_rules import InvitationAnswer, OpenInvitation
-from core.authentication.login_rules import PreAuthToken
+from core.authentication.model.login import InvitationAnswer, OpenInvitation, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import BrowserTarget, InvitationCredentials
 from core.kernel.display import ROLES, format_utc
@@ -19,7 +18,7 @@ from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations
-from core.tenancy.invitations_rules import InvitationExpired, InvitationNotPending, parse_token
+from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import app_context, caller, page_response, ports

@@ -7,11 +7,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
-from core.tenancy.invitations_rules import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
-from core.tenancy.members_rules import RoleUnknown
+from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
+from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

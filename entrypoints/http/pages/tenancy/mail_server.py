@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core import sample_emails
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from core.kernel.values import Email
+from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy import mail_server_rules as rules
-from core.tenancy.mail_server_rules import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from core.tenancy.model import mail_server as rules
+from core.tenancy.model.mail_server import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
@@ -108,7 +108,7 @@ async def configure(org_slug: str) -> Response:
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
     await read_console_form()
-    check = await sample_emails.send_test(ports(), acting_member())
+    check = await samples.send_test(ports(), acting_member())
     values = {"problem": None, "wrong": None, "result": (check is MailServerCheck.GOOD, check.value)}
     return await console_page("tenancy/mail_server.html", **values, **await _values())
 

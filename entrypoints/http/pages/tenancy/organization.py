@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.principals import Capability, OrganizationStatus, Role
+from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
-from core.tenancy.members_rules import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
-from core.tenancy.organizations_rules import Organization, SlugTaken
+from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
+from core.tenancy.model.organizations import Organization, SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session

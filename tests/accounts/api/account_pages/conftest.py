@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.accounts.api.account_pages.paths import device_of
 from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
 from tests.support.builders import Api

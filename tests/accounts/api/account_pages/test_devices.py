@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import DEVICES, SESSIONS, device_of, page_text, without_markup
 from tests.fakes.outside import FakeClock

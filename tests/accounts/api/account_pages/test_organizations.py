@@ -1,7 +1,7 @@
 """The page of the user's organizations (security R-6)."""
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.accounts.api.account_pages.paths import ORGANIZATIONS, next_page_text, page_text
 from tests.support.browser import ACCOUNT, FakeBrowser
 from tests.support.builders import add_member, add_organization, run_sql

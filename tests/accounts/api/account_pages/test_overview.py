@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.api.account_pages.paths import EXPORT, PASSWORD_PAGE, SESSIONS, next_page_text, page_text
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, leads_to, set_cookies

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Device, DeviceType, Location
-from core.accounts.risk import LoginRisk
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Device, DeviceType, Location
+from core.accounts.model.risk import LoginRisk
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.devices_rules import Device
+from core.accounts.model.devices import Device
 from tests.accounts.api.devices.owner import DAY, DEVICES, Owner
 from tests.fakes.outside import FakeClock
 from tests.support.builders import add_organization, add_platform_owner, impersonate, run_concurrently, run_during, run_sql, sign_in

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.attempt_limits_rules import AttemptLimit
-from core.accounts.devices_rules import KnownBy, Location
-from core.accounts.risk import LoginRisk
+from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.devices import KnownBy, Location
+from core.accounts.model.risk import LoginRisk
 from core.kernel.values import digest, rfc3339
 from tests.accounts.api.devices.owner import DAY, DEVICES, MINUTE, Owner
 from tests.fakes.outside import FakeClock

@@ -1,10 +1,10 @@
 """A user who manages a second factor."""
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.mfa_rules import CodeWrong
-from core.authentication.login_rules import PreAuthInvalid
-from core.kernel.principals import Person
+from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import CodeWrong
+from core.authentication.model.login import PreAuthInvalid
+from core.kernel.callers import Person
 from core.kernel.values import new_id
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql

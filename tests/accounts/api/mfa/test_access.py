@@ -6,9 +6,10 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts import mfa, mfa_rules
-from core.accounts.attempt_limits_rules import TooManyAttempts
-from core.kernel.principals import AccountGone
+from core.accounts import mfa
+from core.accounts.model import mfa as mfa_model
+from core.accounts.model.attempt_limits import TooManyAttempts
+from core.kernel.access import AccountGone
 from tests.accounts.api.mfa.mfa_user import PATH, MfaUser, logged_events
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, impersonate, run_sql, sign_in
@@ -112,6 +113,6 @@ async def test_a_deleted_account_is_refused(user: MfaUser, pool: Pool) -> None:
     for act in (mfa.get_status, mfa.start_setup, mfa.disable, mfa.regenerate_backup_codes):
         with pytest.raises(AccountGone):
             await act(user.ports, user.person)
-    with pytest.raises(mfa_rules.NotSetUp):
+    with pytest.raises(mfa_model.NotSetUp):
         await mfa.confirm_setup(user.ports, user.person, "123456")
     assert await logged_events(pool) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.email_queue_rules import EmailKind
+from core.accounts.model.email_queue import EmailKind
 from tests.accounts.api.mfa.mfa_user import MfaUser, logged_events, queued_emails
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import EMAIL, add_member, add_organization, deliver, run_sql

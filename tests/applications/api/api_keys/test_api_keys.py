@@ -9,7 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.kernel.policy import Policy
-from core.kernel.principals import Permission
+from core.kernel.roles import Permission
 from core.kernel.values import digest, rfc3339
 from tests.applications.api.api_keys.shop import GOOD, Shop, open_shop
 from tests.fakes.outside import FakeClock

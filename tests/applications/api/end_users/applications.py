@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.support.builders import Answer, SignedIn, add_account
 from tests.support.services import add_service_user, sign_in_to
 from tests.support.tenants import Tenant

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from core.applications import plans, plans_rules
-from core.kernel.principals import Role
+from core.applications import plans
+from core.applications.model import plans as plans_model
+from core.kernel.roles import Role
 from tests.applications.api.plans.service import DAY, service_id
 from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock
@@ -93,7 +94,7 @@ async def test_the_largest_plan_fits_into_the_longest_token(tenants: Tenants, cl
     shops, email = Workshop(tenant), f"{'a' * 64}@{'.'.join(['b' * 59] * 3)}.example"
     service = UUID((await shops.add_service(slug=slug))["service"]["id"])
     features = ["a" * 1495, "a" * 1497]
-    assert len(json.dumps(features)) == plans_rules.MAX_FEATURES_SIZE
+    assert len(json.dumps(features)) == plans_model.MAX_FEATURES_SIZE
     assert refused(await shops.create_plan("owner", slug, features=[*features, ""])) == BAD
     plan = await shops.add_plan("owner", slug, name="\U0001f600" * 100, features=features)
     account = await add_account(tenants.ports, email)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.support.builders import Answer, Api, SignedIn, run_sql
 from tests.support.identities import add_identity
 from tests.support.tenants import Tenants

@@ -9,7 +9,9 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
-from core.kernel.principals import SYSTEM, Person, Role
+from core.kernel.callers import Person
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports

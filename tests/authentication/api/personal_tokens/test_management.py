@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.tokens.personal_tokens_rules import MAX_LIVE_TOKENS, PATTERN
+from core.accounts.model.accounts import Account
+from core.authentication.model.personal_tokens import MAX_LIVE_TOKENS, PATTERN
 from core.kernel.api_scopes import ApiScope
 from core.kernel.values import digest, new_id
 from ports import Ports

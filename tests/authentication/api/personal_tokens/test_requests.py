@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.tokens.dpop_rules import BearerTokenAsBound
-from core.authentication.tokens.personal_tokens_rules import new_personal_token
+from core.accounts.model.accounts import Account
+from core.authentication.model.dpop import BearerTokenAsBound
+from core.authentication.model.personal_tokens import new_personal_token
 from core.kernel.api_scopes import ApiScope
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.builders import (

@@ -8,8 +8,8 @@ from quart_trio import QuartTrio
 
 import core
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.reauthentication.kept_forms_rules import KEPT_FOR, MAX_KEPT
+from core.accounts.model.accounts import Account
+from core.authentication.model.reauthentication import KEPT_FOR, MAX_KEPT
 from entrypoints.http.edge.size_limits import MAX_BODY
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, hidden_fields, leads_to, main_of
@@ -160,7 +160,7 @@ LATE = {
 def test_every_use_case_that_asks_later_than_its_route_has_a_tested_page() -> None:
     root = Path(core.__file__ or "").parent
     calls = {str(path.relative_to(root)) for path in root.rglob("*.py") if "require_sign_in(" in path.read_text()}
-    assert calls - {"kernel/principals.py"} == LATE.keys()
+    assert calls - {"kernel/access.py"} == LATE.keys()
 
 
 async def test_a_form_with_a_password_is_not_kept(browser: SamlBrowser, pool: Pool, clock: FakeClock) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import jwt
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.support.builders import EMAIL, PASSWORD, Answer, Api, add_account, run_sql
 from tests.support.services import add_service, service_context
 from tests.support.tenants import Tenant

@@ -8,8 +8,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.devices_rules import Location
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Location
 from core.kernel.policy import Policy
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import count_sessions

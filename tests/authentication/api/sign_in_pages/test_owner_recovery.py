@@ -6,11 +6,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.authentication import owner_recovery
 from core.authentication.owner_recovery import FIRST_LIFETIME, LIFETIME, NoSuchPlatformOwner
+from core.kernel.causes import SYSTEM
 from core.kernel.page_paths import HOME_PATH
-from core.kernel.principals import SYSTEM
 from core.kernel.values import Email
 from entrypoints.http.app import Edge
 from ports import Ports

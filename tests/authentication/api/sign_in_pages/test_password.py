@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import digest, new_secret
 from entrypoints.http.pages.authentication.sign_in import safe_next
 from ports import Ports

@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import digest
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import count_sessions

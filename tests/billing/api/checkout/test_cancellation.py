@@ -5,11 +5,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import cancellations, cancellations_rules
-from core.billing import reconciliation, reconciliation_rules
-from core.billing.provider_facts import SOON
+from core.applications import cancellations
+from core.applications.model import plans as cancellations_model
+from core.billing import reconciliation
+from core.billing.model import provider_events as reconciliation_model
+from core.billing.model.provider_facts import SOON
+from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
-from core.kernel.principals import SYSTEM
 from core.kernel.values import new_id
 from ports import Ports
 from tests.billing.api.billing import Till
@@ -57,9 +59,9 @@ async def test_a_failed_cancellation_is_retried_later(till: Till, provider: Fake
     assert provider.subscriptions[subscription["id"]]["status"] == "active"
     del provider.answers[path]
     assert await reconciliation.reconcile(ports, new_id()) == {}
-    till.clock.advance(cancellations_rules.LEASE)
+    till.clock.advance(cancellations_model.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) is None, "another process holds the lease"
-    till.clock.advance(reconciliation_rules.LEASE)
+    till.clock.advance(reconciliation_model.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {"cancelled": 1}
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     assert await run_sql(pool, "select count(*) from audit_log where action = 'subscription.canceled'") == [(1,)]
@@ -145,6 +147,6 @@ async def test_a_cancellation_that_cannot_be_recorded_is_reported_and_recorded_l
     assert refused(answer) == (500, "AUDIT_ERROR")
     assert provider.subscriptions[subscription["id"]]["status"] == "canceled"
     assert await run_sql(pool, "select 1 from services") == []
-    till.clock.advance(cancellations_rules.LEASE)
+    till.clock.advance(cancellations_model.LEASE)
     assert await reconciliation.reconcile(ports, new_id()) == {"cancelled": 1}
     assert await run_sql(pool, "select count(*) from audit_log where action = 'subscription.canceled'") == [(1,)]

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM
+from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.billing.api.billing import CREATED, DAY, DELETED, PAYMENT_PAGE, UPDATED, Till
 from tests.fakes.outside import FakeMailTransport

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.billing.api.subscriptions.shop import Shop, add_shop
 from tests.support.tenants import Tenant
 

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from core.kernel.principals import Permission, ServiceKey
+from core.kernel.callers import ServiceKey
+from core.kernel.roles import Permission
 from core.kernel.values import digest
 from tests.support.builders import Answer, Api, add_account, run_sql
 from tests.support.services import add_api_key, add_plan, add_service, add_service_user, service_context

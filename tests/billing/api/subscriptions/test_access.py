@@ -6,10 +6,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.applications.api_keys_rules import ApiKeyInvalid
+from core.applications.model.api_keys import ApiKeyInvalid
 from core.billing import subscriptions
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import OrganizationNotActive
-from core.kernel.principals import OrganizationStatus, Permission
+from core.kernel.roles import Permission
 from ports import Ports
 from tests.billing.api.subscriptions.shop import DAY, MONTH, PATH, Shop, format_time
 from tests.fakes.outside import FakeClock

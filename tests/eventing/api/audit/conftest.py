@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.principals import SYSTEM, Caller
 from ports import Ports
 from tests.eventing.api.audit.log import Record, World, person
 from tests.fakes.outside import FakeClock

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Person
+from core.accounts.model.accounts import Account
+from core.kernel.callers import Person
 from tests.support.builders import Api
 
 LOG = "/api/organizations/acme/audit-log"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel import event_catalog
 from ports import Ports
 from tests.eventing.api.audit.log import LOG, Record, World, actions, logs

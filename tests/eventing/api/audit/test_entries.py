@@ -4,7 +4,7 @@ import json
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import SYSTEM, Anonymous
+from core.kernel.causes import SYSTEM, Anonymous
 from ports import Ports
 from tests.eventing.api.audit.log import LOG, Record, World, logs, person
 from tests.fakes.outside import FakeClock, FakeMailTransport

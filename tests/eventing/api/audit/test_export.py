@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from core.eventing import audit
-from core.kernel.principals import Anonymous
+from core.kernel.causes import Anonymous
 from tests.eventing.api.audit.log import LOG, Record, World, logs
 from tests.support.builders import Api
 from tests.support.refusals import BAD, MISSING, refused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.eventing.api.audit.log import LOG, Record, World, actions, logs, person
 from tests.support.builders import Api
 

@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
+from core.federation.oauth.model.clients import ASSERTION_TYPE
 from tests.federation.api.relying import RelyingParty
 from tests.support.builders import BASE_URL, Answer, run_sql
 

@@ -6,7 +6,7 @@ from typing import Any
 import jwt
 import pytest
 
-from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
+from core.federation.oauth.model.clients import ASSERTION_TYPE
 from tests.fakes.http_server import Answer as Reply
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import LEFT_OUT, ClientKey, client_key

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMetrics

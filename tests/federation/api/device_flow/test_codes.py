@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.oauth.device_flow_rules import USER_CODE_ALPHABET, format_user_code, normalize_user_code
+from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, format_user_code, normalize_user_code
 from core.kernel.values import digest
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CODE, CURL, FORM, PKCE, DeviceClient, oauth_error

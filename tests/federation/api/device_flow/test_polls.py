@@ -12,7 +12,7 @@ import jwt
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
 from core.maintenance.housekeeping import sweep
 from entrypoints.http.app import Edge

@@ -5,8 +5,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.authentication.openid_rules import LogoutToken
-from core.eventing.logout_notices_rules import LOGOUT_TOKEN_TTL
+from core.authentication.model.openid import LogoutToken
+from core.eventing.model.logout_notices import LOGOUT_TOKEN_TTL
 from core.kernel.values import new_id
 from tests.federation.api import relying
 from tests.federation.api.relying import RelyingParty, claims

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.end_session.applications import register_return
 from tests.federation.api.relying import RelyingParty, add_relying_party
 from tests.support.saml.browser import SamlBrowser

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.uris import add_parameters
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import (

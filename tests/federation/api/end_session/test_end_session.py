@@ -5,9 +5,9 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
+from core.authentication.model.signing_keys import UnknownKey
 from core.authentication.tokens import signing_keys
-from core.authentication.tokens.signing_keys_rules import UnknownKey
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import (

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.end_session.applications import end_session_path, is_usable, openid_tokens
 from tests.federation.api.relying import REVOKE, RelyingParty, claims

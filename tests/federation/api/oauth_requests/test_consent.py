@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.oauth.authorization_rules import AuthorizationRequest
+from core.accounts.model.accounts import Account
+from core.federation.oauth.model.authorization import AuthorizationRequest
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_provisioned, run_sql

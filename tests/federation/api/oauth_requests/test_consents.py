@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import Role
+from core.accounts.model.accounts import Account
+from core.kernel.roles import Role
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts, sign_in_browser

@@ -3,10 +3,10 @@
 import jwt
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.accounts.profile_rules import Profile
-from core.authentication.openid_rules import CLAIMS_OF_SCOPE, Scope, UserFacts
-from core.authentication.sessions_rules import NO_ENTITLEMENT
+from core.accounts.model.accounts import Account
+from core.accounts.model.profiles import Profile
+from core.authentication.model.openid import CLAIMS_OF_SCOPE, Scope, UserFacts
+from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.kernel.values import Email
 from ports import Ports
 from tests.accounts.profiles import ALL_FIELDS, FULL_PROFILE, set_profile

@@ -12,9 +12,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.policy import Policy
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -9,10 +9,10 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account, LinkInvalid
-from core.accounts.devices_rules import PresentedDevice
+from core.accounts.model.accounts import Account, LinkInvalid
+from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
-from core.kernel.principals import Caller
+from core.kernel.causes import Caller
 from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport

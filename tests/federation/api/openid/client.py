@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
 from tests.federation.api.relying import FORM, RelyingParty, give_consent, path_of
 from tests.support.browser import SIGN_IN, form_token, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, run_sql

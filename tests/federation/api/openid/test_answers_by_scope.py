@@ -6,8 +6,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
 from entrypoints.http.edge.access import ApplicationTokens, access_of
 from tests.federation.api.openid.client import OpenIdClient
 from tests.federation.api.relying import claims, give_consent

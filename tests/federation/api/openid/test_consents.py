@@ -3,8 +3,8 @@
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.authentication.openid_rules import Scope
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import Scope
 from tests.federation.api.openid.client import OpenIdClient, error
 from tests.federation.api.relying import RelyingParty, add_relying_party, sign_in_browser
 from tests.support.builders import add_account, add_member, run_sql

@@ -9,7 +9,7 @@ import jwt
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.openid.client import STATE, OpenIdClient, error, result
 from tests.federation.api.relying import FORM, claims, sign_in_browser
 from tests.support.browser import hidden_fields, leads_to

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, next_of, result

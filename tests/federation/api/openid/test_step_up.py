@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
 from tests.federation.api.relying import sign_in_browser

@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.openid.client import USERINFO, OpenIdClient
 from tests.federation.api.relying import FORM, TOKEN, claims
 from tests.support.builders import BASE_URL, EMAIL, Answer, run_sql

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.relying import add_relying_party, sign_in_browser
 from tests.federation.api.resources.orders import OrdersClient
 from tests.support.browser import FakeBrowser

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.programs.api_resources_rules import NoAccessToResource
+from core.accounts.model.accounts import Account
+from core.programs.model.api_resources import NoAccessToResource
 from tests.federation.api.relying import add_relying_party, claims
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error, seen
 from tests.support.builders import BASE_URL, EMAIL, add_member, run_sql

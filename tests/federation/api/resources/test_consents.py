@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.federation.api.relying import add_relying_party, answer_fields
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error
 from tests.support.browser import form_token

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.programs.api_resources_rules import NoAccessToResource
+from core.accounts.model.accounts import Account
+from core.programs.model.api_resources import NoAccessToResource
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import VERIFY, DeviceClient, oauth_error
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error, seen

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import proof
 from tests.federation.api.relying import claims, openid_tokens

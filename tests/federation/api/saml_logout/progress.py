@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml import messages as saml_messages
+from core.federation.saml.model import messages as saml_messages
 from tests.support.builders import EMAIL, Answer, run_sql
 from tests.support.saml import SamlApplication, encode_base64, logout_request, logout_response, redirect_url
 from tests.support.saml.browser import LogoutWalk, RedirectedMessage, SamlBrowser, redirect_target, statuses

@@ -11,9 +11,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
-from core.accounts.accounts_rules import Account
-from core.federation.saml.logout_rules import LOGOUT_TTL
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.logout import LOGOUT_TTL
+from core.kernel.causes import SYSTEM
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports

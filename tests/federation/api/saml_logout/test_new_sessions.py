@@ -4,7 +4,7 @@ They end the session here and are partial. The logout in progress continues unch
 """
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.federation.api.saml_logout.progress import (
     LogoutInProgress,

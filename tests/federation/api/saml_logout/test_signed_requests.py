@@ -9,8 +9,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.federation.saml.configuration_rules import NameIdFormat, SamlCertificate
+from core.accounts.model.accounts import Account
+from core.federation.saml.model.configuration import NameIdFormat, SamlCertificate
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.saml_logout.progress import send_request

@@ -6,10 +6,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres
-from core.federation.saml.logout_rules import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
-from core.federation.saml.messages import SamlStatus
-from core.federation.saml.sign_on_rules import STATE_TTL, SamlSignOn
-from core.kernel.principals import SYSTEM, ServiceContext
+from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
+from core.federation.saml.model.messages import SamlStatus
+from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, LOGOUT_BROWSER, NAME_ID, STATE, StoredSaml
 from tests.support.rows import NOW, account, add, session

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.storage import Postgres, Transaction
-from core.federation.saml.configuration_rules import NameIdFormat, SamlConfiguration
-from core.federation.saml.logout_rules import SamlLogout, SamlSession
-from core.federation.saml.messages import NameId
-from core.federation.saml.sign_on_rules import SamlSignOn
-from core.kernel.principals import ServiceContext
+from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
+from core.federation.saml.model.logout import SamlLogout, SamlSession
+from core.federation.saml.model.messages import NameId
+from core.federation.saml.model.sign_on import SamlSignOn
+from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_sql
 from tests.support.rows import within

@@ -6,10 +6,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.logout_rules import LOGOUT_TTL, EndedSessions, LogoutInitiator
-from core.federation.saml.messages import NameId
-from core.kernel.principals import SYSTEM, ServiceContext
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.logout import LOGOUT_TTL, EndedSessions, LogoutInitiator
+from core.federation.saml.model.messages import NameId
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import LOGOUT_BROWSER, NAME_ID, StoredSaml, other_services
 from tests.support.builders import run_sql

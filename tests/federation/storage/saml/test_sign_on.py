@@ -8,11 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.federation.saml.configuration_rules import NameIdFormat
-from core.federation.saml.logout_rules import SamlSession
-from core.federation.saml.messages import NameId
-from core.federation.saml.sign_on_rules import STATE_TTL
-from core.kernel.principals import SYSTEM, ServiceContext
+from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.logout import SamlSession
+from core.federation.saml.model.messages import NameId
+from core.federation.saml.model.sign_on import STATE_TTL
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, STATE, StoredSaml, other_services
 from tests.support.builders import run_sql

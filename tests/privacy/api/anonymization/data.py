@@ -7,10 +7,10 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes
-from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.accounts.one_time_tokens import TokenPurpose
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in

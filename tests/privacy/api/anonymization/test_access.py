@@ -5,8 +5,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core import privacy_rules
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
+from core.privacy.model import personal_data
 from ports import Ports
 from tests.privacy.api.anonymization.data import PLACEHOLDER, account_row, anonymize, request_anonymization
 from tests.support.builders import EMAIL, Api, add_account, add_member, impersonate, run_sql, sign_in
@@ -72,7 +72,7 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
     ids = {"known": user.id, "without memberships": loner.id, "unknown": NOWHERE, "no id": "ada"}
     answer = await request_anonymization(api, ids[target], token)
     assert refused(answer) == FORBIDDEN
-    assert answer.json["error"] == privacy_rules.AnonymizationNotAllowed.__doc__
+    assert answer.json["error"] == personal_data.AnonymizationNotAllowed.__doc__
     assert await tenants.everything() == before
 
 
@@ -113,7 +113,7 @@ async def test_platform_owners_must_be_demoted_first(
         api, user.id, {"owner": acme.token("owner"), "platform": platform.token, "self": acme.token("ada")}[by]
     )
     assert refused(answer) == FORBIDDEN
-    assert answer.json["error"] == privacy_rules.CannotAnonymizePlatformOwner.__doc__
+    assert answer.json["error"] == personal_data.CannotAnonymizePlatformOwner.__doc__
     assert await tenants.everything() == before
     await run_sql(pool, "update users set is_platform_owner = false where id = %s", user.id)
     await anonymize(api, user.id, platform.token)

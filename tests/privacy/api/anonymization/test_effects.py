@@ -5,13 +5,14 @@ from datetime import timedelta
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core import privacy, privacy_rules
-from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
+from core.privacy import personal_data
+from core.privacy.model import personal_data as personal_data_model
 from core.tenancy import events
-from core.tenancy.invitations_rules import InvitationStatus
+from core.tenancy.model.invitations import InvitationStatus
 from ports import Ports
 from tests.accounts.profiles import set_profile
 from tests.applications.api.service_users import check_counts, open_shop
@@ -75,7 +76,7 @@ async def test_no_data_that_identifies_the_user_or_lets_them_sign_in_remains(
 
     after = await account_row(pool, user.id)
     assert PLACEHOLDER.fullmatch(after["email"])
-    assert after["email"] == privacy_rules.placeholder_at(now)
+    assert after["email"] == personal_data_model.placeholder_at(now)
     assert (after["email_verified_at"], after["password_hash"], after["mfa_enabled_at"]) == (None, None, None)
     assert (after["anonymized_at"], after["created_at"]) == (now, before["created_at"])
     assert {after[name] for name in ("name", "picture", "locale", "zoneinfo", "profile_details")} == {None}
@@ -258,14 +259,14 @@ async def test_placeholders_differ_at_the_same_time(api: Api, ports: Ports, pool
     for account in people:  # the clock does not move
         await anonymize(api, account.id, platform.token)
     assert {(await account_row(pool, account.id))["email"] for account in people} == {
-        privacy_rules.placeholder_at(ports.clock.now() + number * timedelta(microseconds=1)) for number in range(3)
+        personal_data_model.placeholder_at(ports.clock.now() + number * timedelta(microseconds=1)) for number in range(3)
     }
 
 
 async def test_without_a_free_placeholder_the_request_is_limited(
     api: Api, pool: Pool, platform: Platform, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privacy, "MAX_LOST_RACES", 1)
+    monkeypatch.setattr(personal_data, "MAX_LOST_RACES", 1)
     first, second = [await add_account(ports, f"n{number}@example.com", None) for number in range(2)]
     await anonymize(api, first.id, platform.token)
     answer = await request_anonymization(api, second.id, platform.token)

@@ -3,12 +3,12 @@
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.accounts.email_queue_rules import EmailKind, new_email
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.tenancy import events
-from core.tenancy.invitations_rules import InvitationStatus
+from core.tenancy.model.invitations import InvitationStatus
 from ports import Ports
 from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock

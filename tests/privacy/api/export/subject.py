@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.support.builders import Answer, Api, run_sql, sign_in
 from tests.support.services import add_consent

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from core import privacy_rules
-from core.kernel.principals import Role
+from core.kernel.roles import Role
+from core.privacy.model import personal_data
 from tests.accounts.profiles import NO_FIELDS, set_profile
 from tests.privacy.api.export.subject import Subject, add_all_data, request_export
 from tests.support.builders import add_account, add_member, impersonate, run_sql, sign_in
@@ -84,7 +84,7 @@ async def test_others_are_refused_without_learning_if_the_user_exists(
             token = acme.token("owner")
     answer = await request_export(user.api, {"known": user.id, "unknown": NOWHERE, "no id": "ada"}[target], token)
     assert refused(answer) == FORBIDDEN
-    assert answer.json["error"] == privacy_rules.ExportNotAllowed.__doc__
+    assert answer.json["error"] == personal_data.ExportNotAllowed.__doc__
 
 
 @pytest.mark.parametrize("target", [str(UUID(int=7)), "ada", "%F0%9F%A6%8A"])

@@ -10,9 +10,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.privacy import Privacy
-from core import privacy
 from core.kernel.errors import StorageDown
-from core.kernel.principals import Role
+from core.kernel.roles import Role
+from core.privacy import personal_data
 from tests.accounts.profiles import ALL_FIELDS, set_profile
 from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export
 from tests.proof.wire.wire import Reply, serving
@@ -246,7 +246,7 @@ async def test_lists_of_several_batches_are_complete(
     app: QuartTrio, user: Subject, acme: Tenant, other_tenant: Tenant, shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows with the same time are complete too."""
-    monkeypatch.setattr(privacy, "BATCH", 1)
+    monkeypatch.setattr(personal_data, "BATCH", 1)
     await add_all_data(user, shop)
     for tenant in (acme, other_tenant):
         await add_member(user.pool, tenant.org, user.account.id)
@@ -287,7 +287,7 @@ async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject
 
 
 async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTrio, user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(privacy, "BATCH", 2)
+    monkeypatch.setattr(personal_data, "BATCH", 2)
     for number in range(5):
         await user.add_login(number)
     read = Privacy.logins

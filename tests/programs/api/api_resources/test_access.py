@@ -6,14 +6,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
-from core.applications.access_rules import AssigneeNotFound
-from core.programs.api_resources_rules import (
-    NotAssignedToResource,
-    OwnScopeUnknown,
-    PublicClientHasNoScopes,
-    ResourceClientNotFound,
-)
+from core.accounts.model.accounts import Account
+from core.applications.model.users import AssigneeNotFound
+from core.programs.model.api_resources import NotAssignedToResource, OwnScopeUnknown, PublicClientHasNoScopes, ResourceClientNotFound
 from tests.support.builders import EMAIL, Answer, add_member, run_sql
 from tests.support.services import add_api_resource, add_service, add_service_user
 from tests.support.tenants import Tenant

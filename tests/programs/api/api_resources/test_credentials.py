@@ -4,8 +4,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.programs.api_resources_rules import ApiResourceNotFound
-from core.programs.credentials_rules import CredentialNotFound, NotForApiResources, TooManyCredentials
+from core.programs.model.api_resources import ApiResourceNotFound
+from core.programs.model.credentials import CredentialNotFound, NotForApiResources, TooManyCredentials
 from tests.programs.service_accounts import PEM_KEY, PIPELINE
 from tests.support.builders import Answer, run_sql
 from tests.support.services import add_api_resource

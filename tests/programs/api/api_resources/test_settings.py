@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.programs.api_resources_rules import (
+from core.programs.model.api_resources import (
     MAX_RESOURCES,
     ApiResourceNotFound,
     IdentifierHostNotVerified,

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from core.kernel.principals import NeedsPerson, Role
-from core.programs.service_accounts_rules import (
+from core.kernel.access import NeedsPerson
+from core.kernel.roles import Role
+from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     CapabilityNotGrantable,
     NoServiceAccountChanges,

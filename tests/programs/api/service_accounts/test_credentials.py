@@ -6,12 +6,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.applications.client_settings_rules import PrivateKeySent, thumbprint
+from core.applications.model.client_settings import PrivateKeySent, thumbprint
 from core.kernel.errors import ProgramStopped
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
 from core.kernel.values import digest, rfc3339
-from core.programs.credentials_rules import (
+from core.programs.model.credentials import (
     MAX_FEDERATED,
     AudienceInvalid,
     CredentialExpiryInvalid,

@@ -7,7 +7,8 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Capability, NotForServiceAccounts, Role
+from core.kernel.access import NotForServiceAccounts
+from core.kernel.roles import Capability, Role
 from ports import Ports
 from tests.applications.api.api_keys.shop import open_shop
 from tests.fakes.outside import FakeMailTransport

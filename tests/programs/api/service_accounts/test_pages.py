@@ -7,9 +7,9 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
-from core.programs.service_accounts_rules import OwnerNotYourself
+from core.programs.model.service_accounts import OwnerNotYourself
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization, run_sql

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import NeedsPerson
-from core.programs.service_accounts_rules import (
+from core.kernel.access import NeedsPerson
+from core.programs.model.service_accounts import (
     CapabilityNotGrantable,
     NoServiceAccountChanges,
     OwnerNotYourself,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from tests.programs.service_accounts import Robot, add_robot, with_new_secret
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
 from tests.support.platform import Platform

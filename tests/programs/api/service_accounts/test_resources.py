@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from core.programs.api_resources_rules import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.service_accounts_rules import AccountResourceNotFound, NoResourceScopes, ServiceAccountAboveRole, ServiceAccountNotFound
+from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
+from core.programs.model.service_accounts import AccountResourceNotFound, NoResourceScopes, ServiceAccountAboveRole, ServiceAccountNotFound
 from tests.programs.service_accounts import create, try_add_credential
 from tests.support.builders import Answer
 from tests.support.programs import Program

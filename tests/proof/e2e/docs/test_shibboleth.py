@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 
-from core.federation.saml.configuration_rules import SamlCertificate, SamlConfiguration
+from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
 from core.kernel.values import new_id
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.docs.apache import EMAIL, GUIDE, MODULES, PASSWORD, Apache, reader, require_programs, start_gatehouse

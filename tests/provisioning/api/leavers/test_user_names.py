@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from core.kernel.principals import SYSTEM, Role
+from core.kernel.causes import SYSTEM
+from core.kernel.roles import Role
 from core.kernel.values import new_id
-from core.tenancy.organizations_rules import Membership
+from core.tenancy.model.organizations import Membership
 from tests.provisioning.api.leavers.users import PRIVATE_EMAIL, change_own_email
 from tests.provisioning.api.users import add_own_account
 from tests.support.builders import Answer, add_account, add_member, run_concurrently, run_sql

@@ -4,7 +4,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import OrganizationStatus, Role
+from core.kernel.callers import OrganizationStatus
+from core.kernel.roles import Role
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization

@@ -5,7 +5,7 @@ import re
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.principals import Role
+from core.kernel.roles import Role
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.support.browser import FakeBrowser, leads_to

@@ -9,12 +9,11 @@ from pydantic import Field
 from quart import request
 
 from core.federation.oauth import clients
-from core.federation.oauth.client_assertions_rules import ASSERTION_TYPE
-from core.federation.oauth.clients_rules import ClientCredentials, OAuthClient
+from core.federation.oauth.model.clients import ASSERTION_TYPE, ClientCredentials, OAuthClient
+from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid, Limited
-from core.kernel.principals import FRONTEND_CLIENT_ID
 from core.kernel.rate_limits import Bucket
-from core.programs.credentials_rules import ProgramClient
+from core.programs.model.credentials import ProgramClient
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
 from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.limits import take_token

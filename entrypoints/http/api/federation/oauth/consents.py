@@ -5,11 +5,11 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.authentication.openid_rules import Scope
+from core.authentication.model.openid import Scope
 from core.federation.oauth import consents
 from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
-from core.programs.api_resources_rules import ResourceAccess
+from core.programs.model.api_resources import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp

@@ -6,9 +6,10 @@ Devices get their tokens at POST /auth/token.
 from pydantic import Field
 from quart import Blueprint
 
-from core.federation.oauth import clients, device_flow, device_flow_rules
-from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.device_flow_rules import CODE_TTL, POLL_INTERVAL, VERIFY_PATH
+from core.federation.oauth import clients, device_flow
+from core.federation.oauth.model import device_flow as device_flow_model
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
 from entrypoints.http.edge.access import anyone
@@ -85,7 +86,7 @@ async def request_codes() -> tuple[DeviceCodeResponse, int, dict[str, str]]:
         device_code=codes.device_code,
         user_code=codes.user_code,
         verification_uri=uri,
-        verification_uri_complete=device_flow_rules.verification_url(codes.user_code, uri),
+        verification_uri_complete=device_flow_model.verification_url(codes.user_code, uri),
         expires_in=int(CODE_TTL.total_seconds()),
         interval=POLL_INTERVAL,
     )

@@ -3,13 +3,13 @@
 from pydantic import Field
 from quart import Blueprint
 
-from core.applications.client_settings_rules import ASSERTION_ALGORITHMS
-from core.authentication.openid_rules import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, Scope
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
-from core.federation.oauth.authorization_rules import AUTHORIZE_PATH, ResponseMode
-from core.federation.oauth.end_session_rules import END_SESSION_PATH
-from core.federation.oauth.openid_requests import RESPONSE_TYPE, Prompt
-from core.federation.oauth.pushed_requests_rules import PAR_PATH
+from core.applications.model.client_settings import ASSERTION_ALGORITHMS
+from core.authentication.model.dpop import PROOF_ALGORITHMS
+from core.authentication.model.openid import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, Scope
+from core.federation.oauth.model.authorization import AUTHORIZE_PATH, ResponseMode
+from core.federation.oauth.model.end_session import END_SESSION_PATH
+from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
+from core.federation.oauth.model.pushed_requests import PAR_PATH
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANT_TYPES, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.edge.access import operations

@@ -3,8 +3,8 @@
 from pydantic import Field
 from quart import Blueprint
 
-from core.authentication.openid_rules import API_PATH
-from core.authentication.tokens.dpop_rules import PROOF_ALGORITHMS
+from core.authentication.model.dpop import PROOF_ALGORITHMS
+from core.authentication.model.openid import API_PATH
 from core.kernel.api_scopes import ApiScope
 from core.kernel.display import PRODUCT
 from entrypoints.http.edge.access import operations

@@ -7,8 +7,8 @@ from quart import Blueprint
 
 from core.authentication.tokens import dpop
 from core.federation.oauth import pushed_requests
-from core.federation.oauth.authorization_rules import AuthorizationRequest
-from core.federation.oauth.pushed_requests_rules import PAR_PATH, PRESENTED_WITHIN
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.pushed_requests import PAR_PATH, PRESENTED_WITHIN
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,
     count_request,

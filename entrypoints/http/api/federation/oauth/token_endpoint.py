@@ -8,15 +8,14 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.authentication.openid_rules import split_scope
-from core.authentication.sessions_rules import TokenPair
+from core.authentication.model.dpop import ProofUse
+from core.authentication.model.openid import split_scope
+from core.authentication.model.sessions import TokenPair
 from core.authentication.tokens import dpop
-from core.authentication.tokens.dpop_rules import ProofUse
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import client_credentials, device_flow, introspection
-from core.federation.oauth.authorization_rules import RequestedAccess
-from core.federation.oauth.client_credentials_rules import ProgramToken
-from core.federation.oauth.clients_rules import TOKEN_PATH, OAuthClient
+from core.federation.oauth.model.authorization import RequestedAccess
+from core.federation.oauth.model.clients import TOKEN_PATH, OAuthClient, ProgramToken
 from core.kernel.errors import ClientInvalid, GrantInvalid, Invalid, refuse
 from entrypoints.http.api.federation.oauth.client_authentication import (
     ClientRequest,

@@ -4,8 +4,8 @@ import json
 
 from quart import Blueprint, Response, request
 
-from core.authentication.openid_rules import USERINFO_PATH
-from core.authentication.tokens.dpop_rules import PresentedToken
+from core.authentication.model.dpop import PresentedToken
+from core.authentication.model.openid import USERINFO_PATH
 from core.federation.oauth import userinfo
 from core.federation.oauth.userinfo import UserInfo
 from core.kernel.errors import Invalid, Unauthenticated, refuse

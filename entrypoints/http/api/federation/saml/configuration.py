@@ -6,7 +6,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.federation.saml import configuration as saml
-from core.federation.saml.configuration_rules import (
+from core.federation.saml.model.configuration import (
     MAX_ATTRIBUTE_NAME_LENGTH,
     MAX_CERTIFICATE_LENGTH,
     MAX_ENTITY_ID_LENGTH,
@@ -15,7 +15,7 @@ from core.federation.saml.configuration_rules import (
     SamlConfiguration,
     endpoint_path,
 )
-from core.kernel.principals import Capability
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.messages import PROVIDER
 from entrypoints.http.edge.access import anyone, member

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from quart import Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
-from core.federation.saml import bindings as saml_bindings
-from core.federation.saml.messages import SamlMessageInvalid
+from core.federation.saml.model import bindings as saml_bindings
+from core.federation.saml.model.messages import SamlMessageInvalid
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.pages.authentication.sign_in import redirect
 

@@ -4,8 +4,8 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.saml import metadata
-from core.federation.saml.metadata_rules import MAX_METADATA_LENGTH, SamlProblem, SamlProblemCode
-from core.kernel.principals import Capability
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblem, SamlProblemCode
+from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.edge.access import member

@@ -7,12 +7,13 @@ from pydantic import Field
 from quart import Blueprint, Response, request
 from quart_schema import document_response
 
-from core.applications.access_rules import NoAccessToService
+from core.applications.model.users import NoAccessToService
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.messages import ReceivedDocument, SamlMessageInvalid
+from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid
+from core.kernel.access import AddressNotVerified
+from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
-from core.kernel.principals import AddressNotVerified, Visitor
 from entrypoints.http.api.federation.saml.configuration import SAML
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
 from entrypoints.http.edge import cookies

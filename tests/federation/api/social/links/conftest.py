@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.providers import Provider
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -3,7 +3,7 @@
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.policy import PROVIDER_NAMES, Policy
 from core.kernel.providers import Provider
 from tests.federation.api.social.links.clients import PAGE, open_ticket

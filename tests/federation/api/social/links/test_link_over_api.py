@@ -9,7 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.accounts.email_changes import EmailChanger, undo
 from tests.fakes.http_server import TRAP

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from core.accounts.accounts_rules import Account
-from core.kernel.principals import SYSTEM
+from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from ports import Ports
 from tests.fakes.http_server import TRAP, in_json

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.providers import Provider
 from ports import Ports
 from tests.fakes.outside import FakeClock

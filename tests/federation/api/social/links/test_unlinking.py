@@ -3,7 +3,7 @@
 import pytest
 from quart_trio import QuartTrio
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import DESK, PAGE, SHOP, ApiClient, open_ticket, other_browser

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.federation.api.social.second_factor.pending import STRANGER, sign_in_until_code
 from tests.federation.provider_sign_in import ProviderSignIn

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.provider import Person
 from tests.federation.api.social.requests import SHOP

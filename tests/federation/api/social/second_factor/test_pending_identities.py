@@ -12,7 +12,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.locks import SUBJECTS
-from core.accounts.accounts_rules import Account
+from core.accounts.model.accounts import Account
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports

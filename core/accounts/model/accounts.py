@@ -1,0 +1,269 @@
+"""Accounts, and changes of their email address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.model.profiles import NO_PROFILE, Profile
+from core.accounts.model.security_notices import UNDO_TTL
+from core.kernel.display import PRODUCT
+from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
+from core.kernel.values import Email, new_id
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.accounts.model.security_notices import AddedSignInMethod
+
+
+MIN_PASSWORD_LENGTH: Final = 8
+MAX_PASSWORD_LENGTH: Final = 128
+MIN_LOCAL_PART: Final = 4  # shorter ones are in too many words
+
+
+class AccountOrigin(StrEnum):
+    """How an account was created (docs/specification/security.md, Terms)."""
+
+    PLATFORM = "platform"
+    API_KEY = "api_key"
+    SCIM = "scim"
+    SIGN_UP = "sign_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user's account. Times are UTC."""
+
+    id: UUID
+    email: Email
+    email_verified_at: datetime | None
+    password_hash: str | None = field(repr=False)  # a PHC string; None for an account without a password
+    is_platform_owner: bool
+    origin: AccountOrigin
+    origin_org_id: UUID | None
+    deactivated_at: datetime | None  # by a directory, a platform owner, or both
+    anonymized_at: datetime | None
+    created_at: datetime
+    first_verified_at: datetime | None  # kept when a change of address makes the account unverified again
+    mfa_enabled_at: datetime | None = None  # None while two-factor authentication is off
+    platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
+    closed_at: datetime | None = None  # when the account was deleted; its data is erased later
+    profile: Profile = NO_PROFILE
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether the account allows sign-ins at all (security A-4)."""
+        return self.deactivated_at is None and self.anonymized_at is None
+
+    @property
+    def is_unproven(self) -> bool:
+        """Return whether the user verified another address, and then changed to this one without verifying it.
+
+        The account is theirs, but the address may belong to another person (security A-9).
+        """
+        return self.email_verified_at is None and self.first_verified_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSummary:
+    """The fields of an account that other resources show, such as the owner of an organization."""
+
+    id: str
+    email: str
+    is_platform_owner: bool
+    created_at: datetime
+
+
+# The placeholder for an account that was deleted.
+DELETED_ACCOUNT: Final = AccountSummary(
+    "unknown", "deleted-user@unknown", is_platform_owner=False, created_at=datetime.fromtimestamp(0, UTC)
+)
+
+
+# The address shown in place of an account's if a service account acted.
+SERVICE_ACCOUNT_EMAIL: Final = "service-account@internal"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedEmail:
+    """The address that a link verified, and its account. `is_change` if it replaced another address of the account."""
+
+    user_id: UUID
+    email: Email
+    is_change: bool
+
+
+class EmailTaken(Conflict):
+    """An account with this email address already exists. Sign in, or reset the password."""
+
+
+class EmailNotFree(Invalid):
+    """This email address belongs to another account. Choose another one."""
+
+
+class PasswordTooShort(Invalid):
+    """The password must have at least 8 characters. Choose a longer one."""
+
+
+class PasswordTooLong(Invalid):
+    """The password must have at most 128 characters, and at most 512 bytes in UTF-8. Choose a shorter one."""
+
+
+class PasswordTooCommon(Invalid):
+    """This password is one of the most common ones, which attackers try first. Choose a longer one, for example four random words."""
+
+
+class PasswordContainsEmail(Invalid):
+    """The password must not contain your email address, or the part before the @. Choose another one, for example four random words."""
+
+
+class PasswordContainsProduct(Invalid):
+    """The password must not contain the name Gatehouse. Choose another one, for example four random words."""
+
+
+class LinkInvalid(Invalid):
+    """This link is incomplete, has expired, or has already been used. Request a new one."""
+
+
+class PasswordAlreadySet(Invalid):
+    """This account already has a password. Change it with POST /api/user/change-password."""
+
+
+class NoPasswordSet(Invalid):
+    """This account has no password. Set one with POST /api/user/set-password."""
+
+
+class CurrentPasswordWrong(Unauthenticated):
+    """The current password is wrong. Try again."""
+
+
+def new_account(
+    email: Email,
+    password_hash: str | None,
+    now: datetime,
+    *,
+    verified: bool = False,
+    origin: AccountOrigin = AccountOrigin.PLATFORM,
+    org_id: UUID | None = None,
+    profile: Profile = NO_PROFILE,
+) -> Account:
+    """Return a new account. `org_id` is the organization that created it. It is None if `origin` is the platform."""
+    verified_at = now if verified else None
+    return Account(
+        id=new_id(),
+        email=email,
+        email_verified_at=verified_at,
+        password_hash=password_hash,
+        is_platform_owner=False,
+        origin=origin,
+        origin_org_id=org_id,
+        deactivated_at=None,
+        anonymized_at=None,
+        created_at=now,
+        first_verified_at=verified_at,
+        profile=profile,
+    )
+
+
+def check_new_password(password: str, email: Email, common: frozenset[str]) -> None:
+    """Check a new password of the account with this address (security A-1, decision 67).
+
+    `common` has case-folded passwords. There are no composition rules, and the password is not trimmed.
+
+    Raises: PasswordTooShort; PasswordTooLong; PasswordTooCommon; PasswordContainsEmail; PasswordContainsProduct.
+    """
+    if len(password) < MIN_PASSWORD_LENGTH:
+        raise PasswordTooShort
+    check_password_length(password)
+    folded = password.casefold()
+    if folded in common:
+        raise PasswordTooCommon
+    local_part = email.rpartition("@")[0]
+    if email in folded or (len(local_part) >= MIN_LOCAL_PART and local_part in folded):
+        raise PasswordContainsEmail
+    if PRODUCT.casefold() in folded:
+        raise PasswordContainsProduct
+
+
+def check_password_length(password: str) -> None:
+    """Refuse passwords that would make hashing expensive.
+
+    Raises: PasswordTooLong.
+    """
+    if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
+        raise PasswordTooLong
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordReset:
+    """The effects of a reset link that works now."""
+
+    is_first_password: bool
+    ends_sessions: bool  # False if the user has never signed in
+    added: tuple[AddedSignInMethod, ...] = ()  # after the sign-up
+
+
+# The longest time to prove the new address. It is shorter than UNDO_TTL: the old address then has
+# two days or more to undo a change that took effect.
+PROOF_TTL: Final = timedelta(hours=24)
+LIMIT_WINDOW: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class EmailChange:
+    """A requested change of an account's email address. Times are UTC.
+
+    It is pending until the user proves the new address, cancels or replaces it, or it expires. Until
+    `undo_until`, the old address can undo it, pending or not.
+    """
+
+    id: UUID
+    user_id: UUID
+    session_id: UUID  # the session that requested the change: it continues when the change takes effect
+    old_email: Email  # that of the account after an undo
+    new_email: Email
+    requested_at: datetime
+    expires_at: datetime
+    undo_until: datetime | None  # None if the old address was not verified: its owner has no right to the account
+    proved_at: datetime | None = None
+    cancelled_at: datetime | None = None
+    undone_at: datetime | None = None
+
+    def is_pending(self, now: datetime) -> bool:
+        """Return whether a proof of the new address still completes the change."""
+        return self.proved_at is None and self.cancelled_at is None and now < self.expires_at
+
+
+class NewEmailTaken(EmailNotFree):
+    """Another account has this address. If both are yours, sign in to that one or reset its password, delete it, and request this again."""
+
+
+class TooManyEmailChanges(Limited):
+    """You have requested too many changes of your email address. Retry-After says when you can request the next one."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(retry_after, type(self).__doc__)
+
+
+def new_email_change(
+    account: Account, undo_address: Email | None, session_id: UUID, email: Email, proof_ttl: timedelta, now: datetime
+) -> EmailChange:
+    """Return a pending change of the account's address to `email`. An undo gives the account `undo_address`.
+
+    If this is None, the present address is not verified, and the change cannot be undone. Its owner could
+    otherwise take over the account of a user who mistyped their address: undo the correction, and reset
+    the password.
+    """
+    return EmailChange(
+        id=new_id(),
+        user_id=account.id,
+        session_id=session_id,
+        old_email=undo_address or account.email,
+        new_email=email,
+        requested_at=now,
+        expires_at=now + min(proof_ttl, PROOF_TTL),
+        undo_until=None if undo_address is None else now + UNDO_TTL,
+    )

@@ -1,0 +1,236 @@
+"""Emails in the queue, their kinds, and the rules for retries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation
+from core.kernel.values import Email, new_id
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class EmailKind(StrEnum):
+    """The kind of an email. Each kind has an HTML and a text template of the same name."""
+
+    VERIFY_EMAIL = "verify_email"
+    RESET_PASSWORD = "reset_password"  # noqa: S105  (a kind, not a secret)
+    EMAIL_SIGN_IN = "email_sign_in"
+    REAUTHENTICATION = "reauthentication"
+    MEMBER_RESET = "member_reset"  # the same link, sent by an admin of an organization
+    PASSWORD_CHANGED = "password_changed"  # noqa: S105
+    CONFIRM_EMAIL_CHANGE = "confirm_email_change"  # to the new address
+    EMAIL_CHANGE_REQUESTED = "email_change_requested"  # to the old address
+    IDENTITY_LINKED = "identity_linked"
+    IDENTITY_UNLINKED = "identity_unlinked"
+    EMAIL_CHANGED = "email_changed"  # to the old address, after an organization's change or an undo
+    UNUSUAL_SIGN_IN = "unusual_sign_in"
+    MFA_ENABLED = "mfa_enabled"
+    MFA_DISABLED = "mfa_disabled"
+    MFA_REMOVED = "mfa_removed"  # by a platform owner
+    ACCOUNT_DEACTIVATED = "account_deactivated"  # by a platform owner
+    ACCOUNT_REACTIVATED = "account_reactivated"
+    BACKUP_CODES_REGENERATED = "backup_codes_regenerated"
+    BACKUP_CODE_USED = "backup_code_used"
+    ACCOUNT_DELETED = "account_deleted"  # by the user
+    INVITATION = "invitation"
+    WELCOME = "welcome"
+    TRIAL_ENDS = "trial_ends"
+    PAYMENT_ACTION = "payment_action"
+    ORGANIZATION_APPROVED = "organization_approved"
+    ORGANIZATION_REJECTED = "organization_rejected"
+    ORGANIZATION_SUSPENDED = "organization_suspended"
+    ORGANIZATION_ACTIVATED = "organization_activated"
+    ORGANIZATION_WAITING = "organization_waiting"  # to platform owners; the other four are for the owner
+    ORGANIZATION_TRANSFERRED = "organization_transferred"  # to the former and the new owner
+    PERSONAL_TOKEN_CREATED = "personal_token_created"  # noqa: S105
+    SECRET_EXPIRES = "secret_expires"  # noqa: S105
+    SECRET_ENDED = "secret_ended"  # noqa: S105  (the person who made it lost the right to)
+    PROGRAM_ENDED = "program_ended"  # it leaves secrets behind
+    OWNER_RECOVERY = "owner_recovery"  # to the other platform owners
+    PLATFORM_OWNER_ADDED = "platform_owner_added"  # to all platform owners and the user; so is the next one
+    PLATFORM_OWNER_REMOVED = "platform_owner_removed"
+    MAIL_SERVER_TEST = "mail_server_test"  # sent at once, without the queue
+
+
+# The kinds that share a limit per recipient (security E-5). Invitations, welcome emails, resets by
+# admins, notices of a changed address and sign-in emails have limits apart from account emails:
+# organizations, directories and frequent sign-ins cause them, and must not use up the emails that a
+# user needs to get back into their account.
+ACCOUNT_EMAILS = frozenset({EmailKind.VERIFY_EMAIL, EmailKind.RESET_PASSWORD})
+INVITATION_EMAILS = frozenset({EmailKind.INVITATION})
+SIGN_IN_EMAILS = frozenset({EmailKind.EMAIL_SIGN_IN})
+REAUTHENTICATION_EMAILS = frozenset({EmailKind.REAUTHENTICATION})
+WELCOME_EMAILS = frozenset({EmailKind.WELCOME})
+MEMBER_RESET_EMAILS = frozenset({EmailKind.MEMBER_RESET})
+ADDRESS_CHANGE_EMAILS = frozenset({EmailKind.EMAIL_CHANGED})
+ADDRESS_PROOF_EMAILS = frozenset({EmailKind.CONFIRM_EMAIL_CHANGE})
+WAITING_ORGANIZATION_EMAILS = frozenset({EmailKind.ORGANIZATION_WAITING})
+# Notices of the platform about an organization. They have no branding of the organization.
+ORGANIZATION_EMAILS = WAITING_ORGANIZATION_EMAILS | {
+    EmailKind.ORGANIZATION_APPROVED,
+    EmailKind.ORGANIZATION_REJECTED,
+    EmailKind.ORGANIZATION_SUSPENDED,
+    EmailKind.ORGANIZATION_ACTIVATED,
+    EmailKind.ORGANIZATION_TRANSFERRED,
+}
+# The kinds that may go through the organization's mail server. An invitation does if its token proves
+# nothing. Emails about accounts never do (security E-1).
+SENT_BY_ORGANIZATIONS = frozenset({EmailKind.INVITATION})
+
+
+OWNER_CHANGE_EMAILS = frozenset({EmailKind.PLATFORM_OWNER_ADDED, EmailKind.PLATFORM_OWNER_REMOVED})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerChange:
+    """What an email says about a change of the platform owners: the user, the platform owner who made it, and the reason."""
+
+    user: str = ""
+    by: str = ""
+    reason: str = ""
+
+    def to_token(self) -> str:
+        """Return the change as the `token` of a queued email. An address has no line break."""
+        return f"{self.user}\n{self.by}\n{self.reason}"
+
+    @classmethod
+    def parse(cls, token: str | None) -> OwnerChange:
+        """Return the change in a `token`. The queue may have forgotten it."""
+        return cls(*(token or "").split("\n", 2))
+
+
+class NoticedSecret(StrEnum):
+    """The kind of secret that an email is about."""
+
+    PERSONAL_TOKEN = "personal_token"  # noqa: S105  (a kind, not a secret)
+    API_KEY = "api_key"
+    SCIM_TOKEN = "scim_token"  # noqa: S105
+    SERVICE_ACCOUNT_CREDENTIAL = "service_account_credential"
+    API_RESOURCE_CREDENTIAL = "api_resource_credential"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretNotice:
+    """What an email says about a secret. The secret may be gone when the email is sent. Times are UTC."""
+
+    kind: NoticedSecret
+    name: str
+    label: str | None  # the first characters of the secret, as lists show them
+    holder: str | None  # the name of the application, service account or API resource that has it
+    organization: str | None  # the name; None if the secret belongs to no organization
+    expires_at: datetime
+    path: str  # of the page on which the reader can replace it
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedEmail:
+    """An email in the queue. Times are UTC."""
+
+    id: UUID
+    kind: EmailKind
+    address: Email
+    created_at: datetime
+    due_at: datetime
+    claims: int = 0  # all attempts that were started
+    attempts: int = 0  # the attempts with a known outcome
+    # A one-time token, or the code of REAUTHENTICATION. For PAYMENT_ACTION the URL of an invoice, which is a secret as well. For
+    # ORGANIZATION_REJECTED, ORGANIZATION_SUSPENDED and ORGANIZATION_TRANSFERRED the reason, for OWNER_RECOVERY
+    # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange.
+    token: str | None = field(default=None, repr=False)
+    token_at: datetime | None = None  # when the email was counted against the limit of its recipient
+    # The sending organization, the branding one for emails about accounts (security E-1), or the one
+    # that ORGANIZATION_EMAILS are about.
+    org_id: UUID | None = None
+    subscription_id: UUID | None = None  # the subscription of that organization that the email is about
+    continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email
+    email_change_id: UUID | None = None  # the change of address that the email is about
+    secret: SecretNotice | None = None  # for PERSONAL_TOKEN_CREATED, SECRET_EXPIRES, SECRET_ENDED and PROGRAM_ENDED
+    notice_id: UUID | None = None  # the security notice whose undo token the email has
+
+
+class EmailOutcome(StrEnum):
+    """The final state of an email."""
+
+    SENT = "sent"
+    DROPPED = "dropped"  # no recipient, no reason to send it any longer, or the recipient's limit is reached (security E-5)
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True)
+class EmailResult:
+    """The outcome of an email that is not sent. A failure has a reason, for the operator."""
+
+    outcome: EmailOutcome
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EmailBacklog:
+    """The emails that are due or failed and are not sent yet, and the time that the oldest of them has waited."""
+
+    depth: int
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class BusyServers:
+    """The organizations with enough emails in progress at their own mail servers. Their emails are not claimed."""
+
+    organizations: frozenset[UUID] = frozenset()
+    every_own_server: bool = False  # all organizations that have their own server
+
+
+NO_BUSY_SERVERS = BusyServers()
+
+# Longer than a whole session with a slow mail server, so that no other process claims the email
+# during the session.
+LEASE = timedelta(seconds=120)
+MAX_ATTEMPTS = 24
+# The limit on claims without an outcome. An email that crashes the process must not do so forever.
+MAX_LOST_CLAIMS = 10
+LINK_EXPIRED = "its link expired before it could be sent"
+
+
+def new_email(
+    kind: EmailKind,
+    address: Email,
+    now: datetime,
+    *,
+    token: str | None = None,
+    org_id: UUID | None = None,
+    subscription_id: UUID | None = None,
+    continuation: LinkContinuation = TO_ACCOUNT_PAGE,
+    email_change_id: UUID | None = None,
+    secret: SecretNotice | None = None,
+    notice_id: UUID | None = None,
+) -> QueuedEmail:
+    """Return an email that is due at once."""
+    return QueuedEmail(
+        id=new_id(),
+        kind=kind,
+        address=address,
+        created_at=now,
+        due_at=now,
+        token=token,
+        org_id=org_id,
+        subscription_id=subscription_id,
+        continuation=continuation,
+        email_change_id=email_change_id,
+        secret=secret,
+        notice_id=notice_id,
+    )
+
+
+def compute_backoff(attempts: int, spread: float) -> timedelta:
+    """Return the wait after the given number of failed attempts: 5 s, doubling up to an hour, times 0.75 to 1.25.
+
+    `spread` is a random number from 0 to 1. All attempts take about 14 hours, so that a mail server
+    may be down for a night. A verification link is still valid for hours when it arrives. A reset
+    link expires earlier, and `core.mailing.preparation` then gives the email up.
+    """
+    return timedelta(seconds=min(5 * 2 ** (attempts - 1), 3600) * (0.75 + spread / 2))

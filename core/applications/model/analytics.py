@@ -1,0 +1,167 @@
+"""Analytics, and the figures of the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Invalid
+from core.kernel.roles import Capability, Role, has_capability
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.kernel.providers import Provider
+
+
+RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
+DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
+
+
+class DateRangeReversed(Invalid):
+    """The range ends before it begins. Choose an end that is not before the start. Without an end, the range ends today (UTC)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DateRange:
+    """A range of days in UTC, both ends included."""
+
+    first: date
+    last: date
+
+    @property
+    def length(self) -> int:
+        """Return the number of days."""
+        return (self.last - self.first).days + 1
+
+
+@dataclass(frozen=True, slots=True)
+class DailyLogins:
+    """The number of logins on one day."""
+
+    day: date
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLogins:
+    """The number of logins to one service."""
+
+    service_id: UUID
+    service_name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderLogins:
+    """The number of logins through one identity provider."""
+
+    provider: Provider
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecentLogin:
+    """One login. `provider` is an identity provider, or of OwnMethod. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None  # None for the sign-in of a member to the platform
+    provider: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUsage:
+    """The numbers of users and logins of one service."""
+
+    users: int
+    new_users: int  # users who first used the service within DEFAULT_RANGE
+    active_users: int  # users who signed in within DEFAULT_RANGE
+    logins: int  # of all time
+
+
+def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
+    """Return the range between these days. A missing end is today, a missing start is 30 days before the end (decision 233).
+
+    Raises: DateRangeReversed.
+    """
+    if last is None:
+        last = now.astimezone(UTC).date()
+    if first is None:
+        first = last - min(DEFAULT_RANGE, last - date.min)
+    if first > last:
+        raise DateRangeReversed
+    return DateRange(first, last)
+
+
+def fill_days(logins: Sequence[DailyLogins], days: DateRange) -> list[DailyLogins]:
+    """Return the logins of all days of the range. Days without logins are added with 0."""
+    counts: dict[date, int] = {each.day: each.count for each in logins}
+    return [DailyLogins(day, counts.get(day, 0)) for day in (days.first + timedelta(days=number) for number in range(days.length))]
+
+
+DAYS: Final = 30  # of the sign-ins, with today
+MOST_COUNTED: Final = 100  # of one task
+# The number of newest deliveries of a webhook among which the last attempt is searched.
+DELIVERIES_CHECKED: Final = 20
+
+
+class PendingTask(StrEnum):
+    """A state that an admin should change. The most urgent ones come first."""
+
+    CERTIFICATES_EXPIRING = "certificates_expiring"
+    WEBHOOKS_FAILING = "webhooks_failing"
+    SIEM_FAILING = "siem_failing"
+    SIEM_PAUSED = "siem_paused"
+    DOMAIN_UNVERIFIED = "domain_unverified"
+    ADMINS_WITHOUT_MFA = "admins_without_mfa"
+    INVITATIONS_PENDING = "invitations_pending"
+
+
+# The capability that the next step of a task requires. Other roles do not see the task.
+CAPABILITIES: Final[Mapping[PendingTask, Capability]] = MappingProxyType(
+    {
+        PendingTask.DOMAIN_UNVERIFIED: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.INVITATIONS_PENDING: Capability.MEMBERS_MANAGE,
+        PendingTask.ADMINS_WITHOUT_MFA: Capability.MEMBERS_MANAGE,
+        PendingTask.CERTIFICATES_EXPIRING: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.WEBHOOKS_FAILING: Capability.WEBHOOKS_MANAGE,
+        PendingTask.SIEM_PAUSED: Capability.INTEGRATIONS_MANAGE,
+        PendingTask.SIEM_FAILING: Capability.INTEGRATIONS_MANAGE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationFigures:
+    """The numbers of members, services, and objects with a pending task. A task without objects is left out."""
+
+    members: int
+    services: int
+    tasks: Mapping[PendingTask, int]  # counted up to MOST_COUNTED
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The overview of an organization, as one of its members may see it."""
+
+    members: int
+    services: int
+    sign_ins: Sequence[DailyLogins]  # one for each of the last DAYS days, earliest first
+    tasks: Mapping[PendingTask, int]  # in the order of PendingTask
+
+
+def compute_days(now: datetime) -> DateRange:
+    """Return the days whose sign-ins the overview shows. The last one is today (UTC)."""
+    today = now.astimezone(UTC).date()
+    return DateRange(today - timedelta(days=DAYS - 1), today)
+
+
+def select_tasks(tasks: Mapping[PendingTask, int], role: Role) -> dict[PendingTask, int]:
+    """Return the tasks that this role can do, in the order of PendingTask."""
+    return {task: tasks[task] for task in PendingTask if task in tasks and has_capability(role, CAPABILITIES[task])}

@@ -1,0 +1,100 @@
+"""API keys: the entity, its secret and its permissions."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Invalid, NotFound, Unauthenticated
+from core.kernel.roles import Permission
+from core.kernel.values import new_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from core.kernel.callers import ServiceContext
+
+
+# The precision of `last_used_at` (decision 107): a busy key causes one write per interval.
+LAST_USED_PRECISION: Final = timedelta(minutes=1)
+MAX_KEY_LENGTH: Final = 256  # characters; longer texts cannot be our keys and are refused before they are hashed
+LABEL_LENGTH: Final = 6  # characters that tell a key from others in a list
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"  # base32 in lower case
+
+
+class ApiKeyInvalid(Unauthenticated):
+    """The API key is missing, unknown, expired or deleted. Send a valid key in the X-Api-Key header."""
+
+
+class ApiKeyNotFound(NotFound):
+    """This API key does not exist."""
+
+
+class NoPermissions(Invalid):
+    """An API key needs at least one permission. List the permissions that it needs."""
+
+
+class DuplicatePermission(Invalid):
+    """A permission is listed twice. List each permission only once."""
+
+
+class UnknownPermission(Invalid):
+    """This permission does not exist."""
+
+    def __init__(self) -> None:
+        super().__init__(f"This permission does not exist. Choose from: {', '.join(Permission)}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """An API key of one service, without its secret, which is not stored. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    service_id: UUID
+    name: str
+    prefix: str
+    permissions: tuple[Permission, ...]
+    last_used_at: datetime | None
+    expires_at: datetime | None  # None if it does not expire
+    created_by: UUID  # this account may no longer exist
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyRecord:
+    """A key that has not expired and its service, as loaded to authenticate a request."""
+
+    key_id: UUID
+    key_hash: bytes = field(repr=False)
+    permissions: frozenset[Permission]
+    last_used_at: datetime | None
+    service: ServiceContext
+
+
+def generate_key(environment: str | None = None) -> tuple[str, str]:
+    """Return the secret of a new key, and its prefix, which lists show.
+
+    The secret starts with the prefix. The prefix contains the environment (`live` or `test`), if it
+    is set (decision 104).
+    """
+    label = "".join(secrets.choice(_ALPHABET) for _ in range(LABEL_LENGTH))
+    prefix = "_".join(["sk", *([] if environment is None else [environment]), label])
+    return f"{prefix}_{new_secret()}", prefix
+
+
+def parse_permissions(names: Sequence[str]) -> tuple[Permission, ...]:
+    """Return the permissions with these names, in this order (security K-2).
+
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
+    """
+    if not names:
+        raise NoPermissions
+    if not set(names) <= set(Permission):
+        raise UnknownPermission
+    if len(set(names)) < len(names):
+        raise DuplicatePermission
+    return tuple(Permission(name) for name in names)

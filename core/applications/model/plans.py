@@ -1,0 +1,138 @@
+"""Plans, and the cancellations that wait for the provider."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import AuditFailed, Invalid, NotFound
+from core.kernel.values import KEEP, Keep
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+
+# Every new service gets a plan of this name. Users without a subscription have it, as long as the
+# service has such a plan (decision 37).
+FREE_PLAN_NAME: Final = "Free"
+PLAN_BATCH: Final = 500  # plans read at once for a list
+# Bytes of JSON in UTF-8. Features are part of every token of the plan's subscribers, and tokens
+# over 8 KiB are refused (security J-7).
+MAX_FEATURES_SIZE: Final = 3000
+_CURRENCY = re.compile(r"[a-z]{3}")
+
+
+class PlanNotFound(NotFound):
+    """This plan does not exist."""
+
+
+class CurrencyInvalid(Invalid):
+    """A currency is a code of three letters, such as usd."""
+
+
+class FeaturesTooLong(Invalid):
+    """The features of a plan are limited to 3,000 bytes in UTF-8 because each token of a subscriber contains them. Shorten the features."""
+
+
+class EmptyPlanUpdate(Invalid):
+    """The request changes nothing. Send at least one of name, price_cents, currency, features and billing_price_id."""
+
+
+class PlanInUse(Invalid):
+    """This plan has active or past due subscriptions. End them or move them to another plan, then delete this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A plan of a service. Times are UTC; `currency` is a lower-case code of ISO 4217."""
+
+    id: UUID
+    org_id: UUID
+    service_id: UUID
+    name: str
+    price_cents: int
+    currency: str
+    features: tuple[str, ...]
+    billing_price_id: str | None  # the price at the payment provider; without it the plan cannot be bought
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChanges:
+    """New values for fields of a plan."""
+
+    name: str | Keep = KEEP
+    price_cents: int | Keep = KEEP
+    currency: str | Keep = KEEP
+    features: Sequence[str] | Keep = KEEP
+    billing_price_id: str | Keep | None = KEEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTerms:
+    """The fields of a plan that a member chooses, not checked yet."""
+
+    name: str
+    price_cents: int
+    currency: str
+    features: Sequence[str] = ()
+    billing_price_id: str | None = None
+
+    def to_changes(self) -> PlanChanges:
+        """Return the changes that give an existing plan these terms."""
+        return PlanChanges(
+            name=self.name,
+            price_cents=self.price_cents,
+            currency=self.currency,
+            features=self.features,
+            billing_price_id=self.billing_price_id,
+        )
+
+
+def parse_currency(text: str) -> str:
+    """Return the currency code in lower case. Raises: CurrencyInvalid."""
+    # Check for ASCII before folding case: the Kelvin sign, for example, has a plain "k" as its
+    # lower case.
+    code = text.lower() if text.isascii() else ""
+    if not _CURRENCY.fullmatch(code):
+        raise CurrencyInvalid
+    return code
+
+
+def check_features(features: Sequence[str]) -> tuple[str, ...]:
+    """Return the features, in this order. Raises: FeaturesTooLong."""
+    if len(json.dumps(list(features), ensure_ascii=False).encode()) > MAX_FEATURES_SIZE:
+        raise FeaturesTooLong
+    return tuple(features)
+
+
+# Longer than the deadline of a call to the provider, so that no other process repeats a call that
+# is still running.
+LEASE: Final = timedelta(seconds=60)
+IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
+IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all of these together
+RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
+# If the provider does not know a subscription, either it is over, or the API key belongs to another
+# account than the one that created it. An operator has this long to notice and correct the key.
+GIVE_UP_AFTER: Final = timedelta(days=3)
+
+
+class CancellationNotRecorded(AuditFailed):
+    """The change was made, also at the payment provider, but the cancellation there is not recorded yet. It will be recorded soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """A subscription to cancel at the payment provider. Its organization and service may no longer exist."""
+
+    provider_subscription_id: str
+    subscription_id: UUID
+    org_id: UUID
+    service_id: UUID
+    asked_at: datetime

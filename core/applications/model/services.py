@@ -1,0 +1,309 @@
+"""Services, which are the applications of an organization: entity, settings and their rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, Final
+
+from core.applications.model import client_settings
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.users import AccessSettings
+from core.kernel import uris
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.outbound import LONGEST_URL
+from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from typing import Literal
+    from uuid import UUID
+
+    from core.applications.model.plans import Plan
+
+USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
+SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
+CLIENT_SETTINGS: Final = frozenset(ClientSettings.__slots__)
+SCOPES: Final = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
+
+
+class ServiceNotFound(NotFound):
+    """This service does not exist."""
+
+
+class ServiceSlugTaken(Invalid):
+    """The organization already has a service with this slug. Choose another slug."""
+
+
+class ServiceLimitExceeded(Invalid):
+    """The organization has reached its limit of services. Delete a service, or ask the operator of Gatehouse for a higher limit."""
+
+    code = "SERVICE_LIMIT_EXCEEDED"
+    audited = True
+
+
+class EmptyServiceUpdate(Invalid):
+    """The request changes nothing. Send at least one field to change."""
+
+
+class ScopeInvalid(Invalid):
+    """Scopes must be printable ASCII without spaces, quotation marks and backslashes, and each scope can be listed only once."""
+
+
+class RedirectUriInvalid(Invalid):
+    """A redirect URI must start with https:// or http://localhost (in apps: com.example.app:/), without user name, fragment or asterisk."""
+
+
+class DuplicateRedirectUri(Invalid):
+    """A redirect URI is listed twice. List each redirect URI only once."""
+
+
+class ActivationUriInvalid(Invalid):
+    """The device activation page must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
+
+
+class PostLogoutRedirectUriInvalid(Invalid):
+    """A post-logout redirect URI must start with https:// or http://localhost (in apps: com.example.app:/). List each only once."""
+
+
+class BackchannelLogoutUriInvalid(Invalid):
+    """The back-channel logout URI must be the https:// URL of a public host (http:// too for `web` and `api`), without fragment."""
+
+
+class NoClientSecret(Invalid):
+    """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
+
+
+class FormerSecretWorks(Invalid):
+    """The secret from before the last replacement still works, and would stop at once. Check the box if no program uses it."""
+
+
+class ServiceOrder(StrEnum):
+    """The order of a list of services."""
+
+    CREATED = "created"  # oldest first
+    NAME = "name"
+
+
+class ServiceType(StrEnum):
+    """The type of an application, which decides whether it is a public or a confidential client."""
+
+    WEB = "web"
+    SPA = "spa"  # runs in a browser, without a server of its own
+    MOBILE = "mobile"
+    DESKTOP = "desktop"
+    API = "api"
+
+    @property
+    def is_public(self) -> bool:
+        """Return whether the application is a public client: users can read its memory, so it has no secret and uses PKCE."""
+        return self is ServiceType.SPA or self.is_native
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether the application is a program on the user's device, outside a browser (RFC 8252)."""
+        return self in (ServiceType.MOBILE, ServiceType.DESKTOP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """An application that signs its users in through Gatehouse. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    slug: Slug
+    name: str
+    service_type: ServiceType
+    client_id: UUID
+    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
+    client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
+    codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes (decision 102)
+    websuite_scopes: tuple[str, ...] | None
+    officesuite_scopes: tuple[str, ...] | None
+    redirect_uris: tuple[str, ...]
+    device_activation_uri: str | None
+    subscription_count: int  # maintained by the transactions that add and remove subscriptions
+    created_at: datetime
+    updated_at: datetime
+    pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret (decision 92)
+    email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
+    is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
+    id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
+    post_logout_redirect_uris: tuple[str, ...] = ()
+    backchannel_logout_uri: str | None = None  # where logout tokens are sent
+    access: AccessSettings = field(default_factory=AccessSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+    former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
+    former_secret_expires_at: datetime | None = None
+
+    def has_secret(self, secret_hash: bytes, now: datetime) -> bool:
+        """Return whether this is the hash of the client secret, or of the former one while both are valid."""
+        hashes = (self.client_secret_hash, self.former_secret_hash if self.former_secret_works(now) else None)
+        return any(compare_digest(secret_hash, valid or b"") for valid in hashes)
+
+    def former_secret_works(self, now: datetime) -> bool:
+        """Return whether the client secret from before the last rotation is still accepted."""
+        return self.former_secret_expires_at is not None and now < self.former_secret_expires_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """The settings of a service that can be changed later. Arrays replace the previous value; None clears them."""
+
+    name: str | Keep = KEEP
+    service_type: ServiceType | Keep = KEEP
+    codehost_scopes: Sequence[str] | Keep | None = KEEP
+    websuite_scopes: Sequence[str] | Keep | None = KEEP
+    officesuite_scopes: Sequence[str] | Keep | None = KEEP
+    redirect_uris: Sequence[str] | Keep | None = KEEP
+    device_activation_uri: str | Keep | None = KEEP
+    pkce_without_secret: bool | Keep = KEEP
+    email_sign_in: bool | Keep | None = KEEP
+    is_trusted: bool | Keep = KEEP
+    id_token_claims: bool | Keep = KEEP
+    post_logout_redirect_uris: Sequence[str] | Keep | None = KEEP
+    backchannel_logout_uri: str | Keep | None = KEEP
+    jwks: Sequence[Mapping[str, object]] | Keep | None = KEEP
+    jwks_uri: str | Keep | None = KEEP
+    accepts_token_endpoint_audience: bool | Keep = KEEP
+    access_token_seconds: int | Keep | None = KEEP
+    refresh_token_seconds: int | Keep | None = KEEP
+    enterprise: bool | Keep = KEEP
+    required_acr: Literal["mfa"] | Keep | None = KEEP
+    require_pushed_authorization_requests: bool | Keep = KEEP
+    dpop_bound_access_tokens: bool | Keep = KEEP
+    always_ask_consent: bool | Keep = KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQuota:
+    """The number of services of an organization and its limit."""
+
+    current_services: int
+    max_services: int
+    tier: str | None  # the display name; None if the organization has no tier
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedService:
+    """A new service with its secret, which cannot be read again."""
+
+    service: Service
+    default_plan: Plan
+    quota: ServiceQuota
+    client_secret: str | None = field(repr=False)  # None for public clients
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSummary:
+    """A service in a list."""
+
+    service: Service
+    plan_count: int
+
+
+def apply_settings(service: Service, settings: ServiceSettings) -> Service:
+    """Return the service with these settings.
+
+    All redirect URIs are checked against the resulting type, including those that stay. A service
+    that becomes a public client loses its keys, as it loses its secret.
+
+    Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
+    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid; the errors of
+    `client_settings.parse_keys` and `client_settings.check`.
+    """
+    changes = provided(**asdict(settings))
+    if not changes:
+        raise EmptyServiceUpdate
+    for name in SCOPES:
+        if changes.get(name) is not None:
+            changes[name] = _check_scopes(changes[name])
+    if "redirect_uris" in changes:
+        changes["redirect_uris"] = tuple(map(uris.to_ascii, changes["redirect_uris"] or ()))
+    if "post_logout_redirect_uris" in changes:
+        changes["post_logout_redirect_uris"] = tuple(map(uris.to_ascii, changes["post_logout_redirect_uris"] or ()))
+    for name in ("device_activation_uri", "backchannel_logout_uri", "jwks_uri"):
+        if changes.get(name) is not None:
+            changes[name] = uris.canonicalize(changes[name])
+    new = replace(service, **{name: value for name, value in changes.items() if name not in CLIENT_SETTINGS})
+    new = replace(new, client=_apply_client_settings(new, {name: value for name, value in changes.items() if name in CLIENT_SETTINGS}))
+    if "redirect_uris" in changes or "service_type" in changes:
+        validate_redirect_uris(new.service_type, new.redirect_uris)
+    page = changes.get("device_activation_uri")
+    if page is not None and (flaw := uris.web_flaw(page)):
+        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
+    if {"post_logout_redirect_uris", "backchannel_logout_uri", "service_type"} & changes.keys():
+        _check_logout_uris(new)
+    return new
+
+
+def _check_logout_uris(service: Service) -> None:
+    if flaw := _flaw_of_redirects(service.service_type, service.post_logout_redirect_uris):
+        raise PostLogoutRedirectUriInvalid(f"A post-logout redirect URI is not allowed: {flaw}")
+    if len(set(service.post_logout_redirect_uris)) < len(service.post_logout_redirect_uris):
+        raise PostLogoutRedirectUriInvalid("A post-logout redirect URI is listed twice. List each only once.")
+    uri = service.backchannel_logout_uri
+    if uri is None:
+        return
+    # Without TLS, others could read the logout token. Only a confidential client may choose that
+    # (Back-Channel Logout section 2.2).
+    if len(uri) > LONGEST_URL or (service.service_type.is_public and not uri.startswith("https:")):
+        raise BackchannelLogoutUriInvalid
+    if flaw := uris.target_flaw(uri):
+        raise BackchannelLogoutUriInvalid(f"The back-channel logout URI is not allowed: {flaw}")
+
+
+def _apply_client_settings(service: Service, changes: dict[str, Any]) -> ClientSettings:
+    if changes.get("jwks") is not None:
+        changes["jwks"] = client_settings.parse_keys(changes["jwks"])
+    if service.service_type.is_public:
+        changes = {"jwks": None, "jwks_uri": None, **changes}
+    settings = replace(service.client, **changes)
+    client_settings.check(
+        settings,
+        service.redirect_uris,
+        is_public=service.service_type.is_public,
+        pkce_without_secret=service.pkce_without_secret,
+    )
+    return settings
+
+
+def is_scope(text: str) -> bool:
+    """Return whether the text can be a scope (RFC 6749 section 3.3)."""
+    return _SCOPE.fullmatch(text) is not None
+
+
+def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
+    if len(set(scopes)) < len(scopes) or not all(map(is_scope, scopes)):
+        raise ScopeInvalid
+    return tuple(scopes)
+
+
+def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:
+    """Check the redirect URIs of a service. Native applications may also use private-use schemes, which contain a dot (RFC 8252).
+
+    Raises: RedirectUriInvalid, DuplicateRedirectUri.
+    """
+    if len(set(redirect_uris)) < len(redirect_uris):
+        raise DuplicateRedirectUri
+    if flaw := _flaw_of_redirects(service_type, redirect_uris):
+        raise RedirectUriInvalid(f"A redirect URI is not allowed: {flaw}")
+
+
+def _flaw_of_redirects(service_type: ServiceType, redirect_uris: Sequence[str]) -> str | None:
+    flaw_of = uris.native_flaw if service_type.is_native else uris.web_flaw
+    return next(filter(None, map(flaw_of, redirect_uris)), None)
+
+
+def ensure_client_secret(service: Service) -> tuple[Service, str | None]:
+    """Return the service with a client secret if its type needs one, or else without one. Also return the secret if it is new."""
+    if service.service_type.is_public:
+        return replace(service, client_secret_hash=None, former_secret_hash=None, former_secret_expires_at=None), None
+    if service.client_secret_hash is not None:
+        return service, None
+    secret = new_secret()
+    return replace(service, client_secret_hash=digest(secret)), secret

@@ -1,0 +1,206 @@
+"""The users of applications: who may use one, end users of an organization, users of a service, and a user's own applications."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.kernel import uris
+from core.kernel.errors import Forbidden, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.authentication.model.sessions import LiveSessions
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import ServiceContext
+    from core.kernel.deferred import Deferred
+    from core.kernel.providers import Provider
+    from core.kernel.values import Email
+
+
+class NoAccessToService(Forbidden):
+    """You don't have access to this application. Ask the application's administrators for access, or sign in as another user."""
+
+
+class SecondFactorRequired(NoAccessToService):
+    """This application requires a second factor in each sign-in. Enable two-factor authentication, or sign in again with your code."""
+
+
+class LaunchUrlInvalid(Invalid):
+    """The launch URL must start with https:// or http://localhost, and must not have a user name, fragment or asterisk."""
+
+
+class AssigneeNotFound(NotFound):
+    """This user is neither an end user nor a confirmed member of the organization. Invite them, and assign them when they have joined."""
+
+
+class NotAssigned(NotFound):
+    """This user is not assigned to the service."""
+
+
+class AccessPolicy(StrEnum):
+    """The users that a service admits, unless the organization's directory blocks them."""
+
+    ANYONE = "anyone"  # every account; signing in enrolls it
+    MEMBERS = "members"  # members of the organization
+    ASSIGNED = "assigned"  # assigned users, and those with a live subscription
+
+
+class EnrollmentOrigin(StrEnum):
+    """How a user came to a service, from the weakest to the strongest. A stronger origin replaces a weaker one."""
+
+    SELF = "self"  # also users from before origins were recorded
+    SUBSCRIPTION = "subscription"
+    DIRECTORY = "directory"
+    ADMIN = "admin"
+    API_KEY = "api_key"
+
+    @property
+    def is_assigned(self) -> bool:
+        """Return whether a directory, an admin or an API key assigned the user."""
+        return self not in (EnrollmentOrigin.SELF, EnrollmentOrigin.SUBSCRIPTION)
+
+    def replaces(self, other: EnrollmentOrigin) -> bool:
+        """Return whether this origin is stronger than the other one."""
+        order = [*EnrollmentOrigin]
+        return order.index(self) > order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessSettings:
+    """Who may use a service, and where "Your applications" opens it.
+
+    `saml_self_enrolled` matters under the policy `anyone`: SAML also admits users who enrolled
+    themselves. `launch_url` is None if the service has no such page, or signs in with SAML.
+    """
+
+    policy: AccessPolicy = AccessPolicy.ANYONE
+    saml_self_enrolled: bool = False
+    launch_url: str | None = None
+
+    def validated(self) -> AccessSettings:
+        """Return the settings with the launch URL in canonical form. Raises: LaunchUrlInvalid."""
+        if self.launch_url is None:
+            return self
+        launch_url = uris.canonicalize(self.launch_url)
+        if flaw := uris.web_flaw(launch_url):
+            raise LaunchUrlInvalid(f"The launch URL is not allowed: {flaw}")
+        return replace(self, launch_url=launch_url)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredEnrollment:
+    """The results of the statements that enroll a user in a service and then read the service."""
+
+    is_enrolled: Deferred[bool]  # None if the service refuses the user, or is being deleted
+    service: Deferred[tuple[ServiceContext, Entitlement]]  # as it is now, and the user's entitlement to it
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An assigned user of a service. Times are UTC, and None if the user has not signed in yet."""
+
+    user_id: UUID
+    email: Email
+    assigned_by: EnrollmentOrigin
+    first_login_at: datetime | None
+    last_login_at: datetime | None
+
+
+class EndUserNotFound(NotFound):
+    """This user does not use any service of the organization."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndUserSummary:
+    """An end user in a list. Times are UTC."""
+
+    id: UUID
+    email: Email
+    created_at: datetime  # of the account
+    mfa_enabled: bool
+    last_login_at: datetime | None  # to any service of the organization
+    services: tuple[str, ...]  # slugs
+
+
+@dataclass(frozen=True, slots=True)
+class EndUser:
+    """The account of an end user. Times are UTC."""
+
+    id: UUID
+    email: Email
+    email_verified: bool
+    mfa_enabled: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UsedService:
+    """A service that an end user uses. Times are UTC. They are None if an API key created the user, and the user has not signed in yet."""
+
+    id: UUID
+    slug: str
+    name: str
+    first_login_at: datetime | None
+    last_login_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedIdentity:
+    """An account at an identity provider with which an end user signs in to a service. Times are UTC."""
+
+    provider: Provider
+    provider_user_id: str
+    email: str | None
+    linked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EndUserDetails:
+    """Everything that an organization may see of one of its end users."""
+
+    user: EndUser
+    services: Sequence[UsedService]
+    identities: Sequence[LinkedIdentity]
+    sessions: LiveSessions
+
+    @property
+    def last_login_at(self) -> datetime | None:
+        """Return the time of the last login to any service of the organization (UTC), or None if there was none."""
+        return max((service.last_login_at for service in self.services if service.last_login_at is not None), default=None)
+
+
+class ServiceUserNotFound(NotFound):
+    """No user of this service has this id."""
+
+
+class UserNotManaged(Forbidden):
+    """Your organization does not manage this account alone, so only the user can change the email address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUser:
+    """A user of a service. `created_at` is that of the account (UTC)."""
+
+    id: UUID
+    email: Email
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnApplication:
+    """An application that a user may use now."""
+
+    id: UUID
+    slug: str
+    name: str
+    org_slug: str
+    organization: str  # the name that its pages show
+    logo_url: str | None  # of the organization
+    launch_url: str | None
+    starts_with_saml: bool  # SAML admits the user, and opens the application

@@ -1,0 +1,144 @@
+"""Identities at providers, and an organization's credentials there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Invalid, Limited, NotFound
+from core.kernel.providers import Provider
+from core.kernel.values import new_id
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.kernel.providers import ProviderTokens
+    from core.kernel.values import Email
+
+
+# The lease ends after this time, because the process that renews the token may have crashed. It is
+# longer than the timeout of a request to the provider.
+RENEWAL_TTL: Final = timedelta(seconds=15)
+
+
+class AlreadyLinked(Invalid):
+    """You have already linked an account at this identity provider. Unlink it first."""
+
+
+class NotLinked(NotFound):
+    """You have not linked an account at this identity provider."""
+
+
+class LastSignInMethod(Invalid):
+    """This is your only way to sign in. Set a password and verify your email address, or link another account, before you unlink it."""
+
+
+class RenewalInProgress(Limited):
+    """The token is being renewed. Try again in a second."""
+
+
+class NoProviderToken(NotFound):
+    """You have no token from this identity provider. Sign in through it to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTicket:
+    """A permission to go to a provider for a session: to link an account there, or to reauthenticate. Stored as SHA-256. Times are UTC."""
+
+    token_hash: bytes
+    user_id: UUID
+    session_id: UUID
+    browser_session_id: UUID | None  # the browser that it belongs to; None if the session has no browser
+    provider: Provider
+    created_at: datetime
+    expires_at: datetime
+    after: str | None = None  # None to link an account, or else the path where the browser continues after the reauthentication
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """An account at a provider that is linked to a user's account, with the tokens of the provider. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None  # the service that it is linked in, or None for the account itself
+    provider: Provider
+    issuer: str
+    subject: str
+    email: Email | None
+    linked_at: datetime
+    tokens: ProviderTokens
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIdentity:
+    """An identity that is linked when all required factors of the sign-in are verified.
+
+    `known_elsewhere`: our account was found by the same identity in another context, and not by its email address.
+    """
+
+    service_id: UUID | None  # the service to link it in, or None for the account itself
+    provider: Provider
+    issuer: str
+    subject: str
+    email: Email | None
+    tokens: ProviderTokens
+    known_elsewhere: bool
+
+    def of(self, user_id: UUID, now: datetime) -> Identity:
+        """Return the identity, linked to this user now."""
+        return Identity(new_id(), user_id, self.service_id, self.provider, self.issuer, self.subject, self.email, now, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityMatch:
+    """The user of a known identity. `is_here`: it is linked in the requested context."""
+
+    id: UUID
+    user_id: UUID
+    is_here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRenewal:
+    """A lease to renew the tokens of an identity. One request at a time holds it, at most until `until` (UTC)."""
+
+    identity_id: UUID
+    refresh_token: str = field(repr=False)
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderToken:
+    """A user's access token at a provider. `expires_at` (UTC) is None if the provider did not send it."""
+
+    access_token: str = field(repr=False)
+    expires_at: datetime | None
+    scopes: tuple[str, ...]
+    can_be_renewed: bool = False
+
+
+class ProviderUnknown(NotFound):
+    """This identity provider does not exist, or it is not set up here. Use another one, or ask the operator of Gatehouse to set it up."""
+
+
+class CredentialsNotSet(NotFound):
+    """This service has no credentials of its own at this identity provider. It uses those of the platform."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOAuthCredentials:
+    """The OAuth client id of a service at an identity provider. The client secret is stored too, but never returned (security W-7)."""
+
+    provider: Provider
+    client_id: str
+    updated_at: datetime
+
+
+def parse_provider(name: str) -> Provider:
+    """Return the provider with this name. Raises: ProviderUnknown."""
+    try:
+        return Provider(name)
+    except ValueError:
+        raise ProviderUnknown from None

@@ -1,0 +1,309 @@
+"""Sign-ins: with a password, with an email code, and their outcome."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.model.devices import PresentedDevice
+from core.applications.model.users import NoAccessToService
+from core.kernel.access import BlockedByDirectory
+from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
+from core.kernel.providers import OwnMethod
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.devices import Device, DeviceMatch, Location
+    from core.accounts.model.mfa import MfaEnrollment
+    from core.authentication.model.dpop import KeyBinding
+    from core.authentication.model.identities import PendingIdentity
+    from core.authentication.model.openid import OpenIdGrant, UserFacts
+    from core.authentication.model.sessions import Grant, Session
+    from core.billing.model.subscriptions import Entitlement
+    from core.kernel.callers import Person, ServiceContext
+    from core.kernel.deferred import Deferred
+    from core.kernel.policy import Policy
+    from core.kernel.values import Email
+    from core.tenancy.model.invitations import ReceivedInvitation
+
+
+# After this many wrong codes a pre-auth token is used up (security J-8).
+MAX_CODE_ATTEMPTS = 5
+PASSWORD = OwnMethod.PASSWORD.value
+UNKNOWN_CLIENT = PresentedDevice()
+
+
+class CredentialsInvalid(Unauthenticated):
+    """The email address or the password is wrong."""
+
+
+class EmailNotVerified(Unauthenticated):
+    """This email address is not verified yet. Open the link in the verification email, or request a new one."""
+
+
+class AccountClosed(Unauthenticated):
+    """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
+
+
+class NeedsCodeFlow(Invalid):
+    """This application cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
+
+
+class PreAuthInvalid(Unauthenticated):
+    """This sign-in cannot be continued: it has expired, it was already used, or there were too many wrong codes. Sign in again."""
+
+    token_sent = True
+
+
+# The errors that end a sign-in to a service although the user's secret was right.
+SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInMethod:
+    """The identity provider and the service of a sign-in, and whether it uses our own pages."""
+
+    provider: str  # of OwnMethod, or the name of an identity provider
+    service: ServiceContext | None  # None for the platform itself
+    in_browser: bool
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedSignIn:
+    """A sign-in after one factor was verified. The account is locked and usable."""
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    method: SignInMethod
+    device: DeviceMatch
+    pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
+    is_second_factor: bool = False  # the factor that was just verified
+    trust_device: bool = False  # skip the second factor on this device for a while
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeemedGrant:
+    """An authorization code or a device code that an application just redeemed. The account is locked and usable.
+
+    All required factors were verified in the browser session that approved it.
+    """
+
+    person: Person  # its session_id becomes the id of the new session
+    account: Account
+    service: ServiceContext | None  # None for the platform's own frontend
+    provider: str  # how the user signed in to the browser session
+    device_id: UUID | None
+    grant: Grant
+    entitlement: Entitlement  # to the service
+    new_device: Device | None = None  # the device that redeemed a device code
+    authenticated_at: datetime | None = None  # UTC; when the user signed in to the browser session
+    second_factor: bool = False  # whether that sign-in used it
+    browser_session_id: UUID | None = None
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
+    key: KeyBinding | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in with a verified first factor that still needs the second factor. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    service_id: UUID | None
+    provider: str
+    created_at: datetime
+    expires_at: datetime
+    identity: PendingIdentity | None = None  # to link when the second factor is verified
+
+
+@dataclass(frozen=True, slots=True)
+class MfaAttempt:
+    """A counted attempt at the second factor of a pending sign-in, with the data to check the code."""
+
+    pending: PendingSignIn
+    account: Account
+    enrollment: MfaEnrollment | None
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAttempt:
+    """A counted attempt at a password."""
+
+    account: Account | None  # None if no account has the email address
+    subject: bytes  # the key of the counter
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class PreAuthToken:
+    """The token that continues a pending sign-in. `expires_in` is in whole seconds."""
+
+    token: str = field(repr=False)
+    expires_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session that just started.
+
+    `secret` is the first refresh token, or the cookie of a browser session on our own pages. With
+    `device_token`, the device can skip the second factor for a while.
+    """
+
+    session: Session
+    email: Email
+    email_verified: bool
+    entitlement: Entitlement  # to the service of the session
+    secret: str = field(repr=False)
+    device_token: str | None = field(repr=False)
+    user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
+    nonce: str | None = None
+    key_thumbprint: str | None = None  # of the key that the first access token is bound to
+
+
+EMAIL: Final = OwnMethod.EMAIL.value
+# After this many wrong codes, only the link of the email still works.
+MAX_EMAIL_CODE_ATTEMPTS: Final = 5
+_LINK_CHARACTERS: Final = re.compile("[.:@/\\\\]")
+_CODE: Final = re.compile("[0-9]{6}")
+
+
+class EmailSignInOff(NotFound):
+    """Signing in by email is off here. Sign in another way."""
+
+
+class EmailCodeMalformed(Invalid):
+    """This is not a code. Enter the 6 digits from the email."""
+
+
+class EmailCodeWrong(Unauthenticated):
+    """This code is wrong. Enter the 6 digits from the newest email."""
+
+
+class EmailSignInEnded(Unauthenticated):
+    """This code can no longer be used: it has expired, was already used, or there were too many wrong codes. Request a new email."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailSignIn:
+    """A request to sign in by email. The address may have no account. Times are UTC."""
+
+    id: UUID  # also the id of the email
+    in_browser: bool  # our own pages sent the request, not an API client
+    email: Email
+    org_id: UUID | None  # the organization of the service
+    service_id: UUID | None  # None for the platform itself
+    after: str  # the path where the browser continues
+    saml_state: str | None = field(repr=False)  # of the SAML sign-on that an API client completes
+    address: str | None
+    agent: str | None
+    location: Location | None
+    created_at: datetime
+    expires_at: datetime
+    user_id: UUID | None = None  # None until the email is prepared, and for an address without an account
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedEmailSignIn:
+    """The secret that only the client that asked gets. It is needed to use the code. `expires_in` is in whole seconds."""
+
+    secret: str = field(repr=False)
+    expires_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmailCodeAttempt:
+    """A counted attempt at the code of an email."""
+
+    sign_in: EmailSignIn
+    code: str | None = field(repr=False)  # None until the email is prepared
+    subject: bytes  # the key of the counter
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class EmailSignInOrigin:
+    """The browser, place and time of a request to sign in by email, for the user to recognize."""
+
+    browser: str
+    location: str | None
+    address: str | None
+    at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedEmailSignIn:
+    """The contents of an email with a link and a code. The link's token is in the queued email."""
+
+    code: str = field(repr=False)
+    service_name: str | None  # None for the platform itself
+    origin: EmailSignInOrigin
+
+
+def is_on(policy: Policy, choice: bool | None) -> bool:
+    """Return whether a service with this choice, or the platform if it is None, offers sign-in by email."""
+    return policy.email_sign_in if choice is None else choice
+
+
+def safe_browser_name(name: str) -> str:
+    """Return the name, or a placeholder if email programs could make a link of it. A stranger can send any name."""
+    return "an unknown browser" if _LINK_CHARACTERS.search(name) else name
+
+
+def new_code() -> str:
+    """Return six random digits."""
+    return f"{secrets.randbelow(10**6):06}"
+
+
+def normalize_code(text: str) -> str:
+    """Return the code without the spaces that users and clipboards add. Raises: EmailCodeMalformed."""
+    code = text.replace(" ", "")
+    if not _CODE.fullmatch(code):
+        raise EmailCodeMalformed
+    return code
+
+
+class InviteeHasAccount(Invalid):
+    """There is an account with this address already. Accept the invitation, and sign in as usual."""
+
+
+class InvitationAnswer(StrEnum):
+    """How the recipient of an invitation accepts it in this browser."""
+
+    SIGNED_IN = "signed_in"  # the recipient is signed in
+    CHOOSE_PASSWORD = "choose_password"  # the email proves the mailbox, and the account has no user yet  # noqa: S105
+    SIGN_IN = "sign_in"  # the email proves the mailbox, and the recipient signs in afterwards
+    UNPROVED = "unproved"  # the token proves nothing, so the page must not say whether there is an account
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInvitation:
+    """A pending invitation, and how its recipient accepts it."""
+
+    received: ReceivedInvitation
+    answer: InvitationAnswer
+
+
+class LoginFailure(StrEnum):
+    """The values of the metric label `reason`. They are few, and none contains user input (security L-4)."""
+
+    CREDENTIALS = "credentials"
+    UNVERIFIED = "unverified"
+    CLOSED = "closed"  # the account is closed
+    MFA = "mfa"
+    EMAIL_CODE = "email_code"  # the code of a sign-in by email
+    AUTHORIZATION_CODE = "authorization_code"
+    DEVICE_CODE = "device_code"
+    STATE = "state"  # a browser returned from an identity provider with a wrong state
+    PROVIDER = "provider"  # the identity provider did not authenticate a user
+    ADDRESS = "address"  # the email address from the identity provider cannot be used
+    SAML = "saml"  # a signed-in user may not use the application

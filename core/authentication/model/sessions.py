@@ -1,0 +1,260 @@
+"""Sessions and refresh tokens: entities, refusals and pure rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from core.authentication.model.openid import Authentication
+from core.billing.model.subscriptions import Entitlement
+from core.kernel.access import NotAMember
+from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.values import new_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.authentication.model.dpop import KeyBinding
+    from core.authentication.model.openid import OpenIdGrant, UserFacts
+    from core.kernel.callers import OrganizationStatus, ServiceContext
+    from core.kernel.causes import Caller
+    from core.kernel.roles import Role
+    from core.kernel.values import Email
+
+# A race is lost when another request refreshes the tokens of the same session at the same moment.
+# In practice a few retries are enough.
+MAX_LOST_RACES = 100
+MAX_LISTED_SESSIONS = 100
+NO_ENTITLEMENT = Entitlement()
+
+
+class RefreshTokenInvalid(Unauthenticated):
+    """The refresh token is not valid. Sign in again."""
+
+
+class RefreshTokenNotYours(RefreshTokenInvalid):
+    """This refresh token belongs to another application, or its application must send its client secret with it at POST /auth/token."""
+
+
+class RefreshTokenReused(RefreshTokenInvalid):
+    """The refresh token was used before, so its session was ended. Sign in again."""
+
+
+class RefreshTokenBound(RefreshTokenInvalid):
+    """This refresh token, or its application, needs a DPoP proof. Send the token to POST /auth/token with a proof of its key."""
+
+
+class MembershipEnded(NotAMember):
+    """You are no longer a member of this organization. Sign in again."""
+
+
+class Grant(StrEnum):
+    """The kind of code that an application exchanged for its first tokens (RFC 6749 section 4.1, RFC 8628)."""
+
+    AUTHORIZATION_CODE = "authorization_code"
+    DEVICE_CODE = "device_code"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStart:
+    """A session to start. `caller` is the request that starts it: the session stores its address and user agent."""
+
+    user_id: UUID
+    caller: Caller
+    service: ServiceContext | None = None  # None for the platform itself
+    device_id: UUID | None = None
+    provider: str | None = None
+    grant: Grant | None = None
+    id: UUID = field(default_factory=new_id)
+    authenticated_at: datetime | None = None  # None: the session starts with the authentication
+    second_factor: bool = False  # whether the authentication used it
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
+    browser_session_id: UUID | None = None  # the session in which the user authorized the application
+    openid: OpenIdGrant | None = None
+    key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One sign-in on one device. It lives until it ends or expires. Times are UTC.
+
+    `provider` is the sign-in method, as in the login records. It is None for an impersonation, where the user did not sign in.
+    """
+
+    id: UUID
+    user_id: UUID
+    created_at: datetime
+    expires_at: datetime  # moves forward with each refresh
+    ends_at: datetime  # never moves (security S-3)
+    address: str | None
+    agent: str | None
+    impersonator_id: UUID | None = None
+    service: ServiceContext | None = None  # set if an application holds the tokens
+    device_id: UUID | None = None
+    impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
+    impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
+    org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
+    provider: str | None = None
+    grant: Grant | None = None  # None if the user signed in to the application directly
+    authenticated_at: datetime | None = None  # None: when it was created
+    second_factor: bool = False
+    is_fresh: bool = True
+    browser_session_id: UUID | None = None
+    openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
+    key_thumbprint: str | None = None  # of the key that its refresh tokens are bound to (RFC 9449 section 5)
+
+    @property
+    def authentication(self) -> Authentication:
+        return Authentication(self.authenticated_at or self.created_at, self.provider, self.second_factor)
+
+
+class TokenNotRevocable(Invalid):
+    """The token of a program cannot be revoked by itself. Revoke the credential that it was issued for, or replace the client secret."""
+
+    oauth_error = "unsupported_token_type"
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """The application that presents a token. `is_authenticated`: it sent its client secret, or it is a public client."""
+
+    is_named: bool = False
+    service_id: UUID | None = None  # None for the platform itself
+    is_authenticated: bool = False
+    key: KeyBinding | None = None  # of its DPoP proof
+
+
+UNNAMED_PRESENTER: Final = Presenter()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """An access token and its refresh token. `expires_in` is the remaining life of the access token in whole seconds.
+
+    With OpenID Connect, there are an ID token and the granted scopes too.
+    """
+
+    access_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    expires_in: int
+    id_token: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    is_bound: bool = False  # the access token is bound to a key (RFC 9449)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenSubject:
+    """The session that a token pair is issued for, and its user as they are now."""
+
+    session_id: UUID
+    user_id: UUID
+    email: Email
+    email_verified: bool
+    ends_at: datetime  # UTC; the absolute end of the session
+    org_id: UUID | None = None
+    org_slug: str = ""
+    service: ServiceContext | None = None
+    entitlement: Entitlement = NO_ENTITLEMENT  # to the service
+    impersonator_id: UUID | None = None
+    authentication: Authentication | None = None  # None during an impersonation
+    openid: OpenIdSubject | None = None
+    key_thumbprint: str | None = None  # of the key that the access token is bound to
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdSubject:
+    """The OpenID Connect part of a token pair: the grant, and the facts about the user.
+
+    `facts` is None if the user was deleted since.
+    """
+
+    grant: OpenIdGrant
+    facts: UserFacts | None
+    nonce: str | None = None
+
+    @classmethod
+    def narrowed(
+        cls, grant: OpenIdGrant | None, scope: Collection[str] | None, facts: UserFacts | None, nonce: str | None = None
+    ) -> OpenIdSubject | None:
+        """Return the subject with only those scopes that are in `scope` too, or None for a grant of neither OpenID Connect nor an API."""
+        return cls(grant.narrow(scope), facts, nonce) if grant is not None and grant.is_of_openid_or_api else None
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSession:
+    """The session of a refresh token that was just rotated, and its user, organization and service as they are now."""
+
+    session_id: UUID
+    user_id: UUID
+    email: Email
+    email_verified_at: datetime | None
+    ends_at: datetime
+    impersonator_id: UUID | None
+    org_id: UUID | None
+    org_slug: str | None
+    service: ServiceContext | None
+    entitlement: Entitlement  # to the service
+    authentication: Authentication | None = None
+    openid: OpenIdGrant | None = None
+    facts: UserFacts | None = None  # None without OpenID Connect
+    keeps_refresh_token: bool = False  # the same refresh token works again
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSessions:
+    """The number of live sessions of a user in an organization, and the start of the newest one in UTC."""
+
+    count: int
+    last_created_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSession:
+    """A live session, as its user sees it. Times are UTC.
+
+    `organization` and `service` are the names of its context, or None. `by_support`: an
+    impersonator holds it. `in_browser`: it is a browser session on our own pages.
+    """
+
+    id: UUID
+    created_at: datetime
+    expires_at: datetime
+    address: str | None
+    agent: str | None
+    organization: str | None
+    service: str | None
+    by_support: bool
+    in_browser: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IntrospectedSession:
+    """The live session of an application's token. Times are UTC."""
+
+    id: UUID
+    user_id: UUID
+    email: Email
+    expires_at: datetime
+    scope: tuple[str, ...]  # empty without OpenID Connect
+    shows_email: bool  # the grant gives the application the email address
+    refresh_token_created_at: datetime | None  # None for an access token
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTokenState:
+    """A refresh token that could not be rotated, with the facts that explain why."""
+
+    session_id: UUID
+    rotated_at: datetime | None
+    is_previous: bool  # only one newer token exists
+    session_is_live: bool
+    org_id: UUID | None
+    organization_status: OrganizationStatus | None
+    role: Role | None
+    service_id: UUID | None
+    may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
+    fits: bool  # the presenter may use the token
+    has_key: bool = True  # the presenter has the key that the token is bound to, and any key if its service demands one

@@ -1,0 +1,97 @@
+"""Checkouts and the provider's customer records: entities, errors and the check of return URLs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from core.kernel.errors import Invalid, PaymentsFailed, Unsupported
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.billing.model.provider_objects import CheckoutMetadata
+
+
+class UnknownPlan(Invalid):
+    """This plan does not exist. Choose a plan of this service."""
+
+
+class CheckoutPlanOfAnotherService(Invalid):
+    """This plan belongs to another service. Choose a plan of this service."""
+
+
+class PlanWithoutPrice(Invalid):
+    """This plan cannot be bought because it has no price at the payment provider. Set that first."""
+
+
+class HasLiveSubscription(Invalid):
+    """You already have an active or past due subscription to this service. It has to end before you can buy another one."""
+
+
+class ReturnUrlInvalid(Invalid):
+    """The success_url and cancel_url must be http or https URLs with a host, without spaces, control characters or backslashes."""
+
+
+class BillingNotConfigured(Unsupported):
+    """Billing is not configured on this installation. Ask the operator of Gatehouse to set it up."""
+
+
+class IdempotencyKeySpent(PaymentsFailed):
+    """The payment provider failed. Try again."""  # the next attempt uses a new key, because this one always returns the failure
+
+
+class CustomerNotFound(PaymentsFailed):
+    """The payment provider has deleted your organization's customer record. Try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """An organization's customer record at the payment provider."""
+
+    key: UUID  # the idempotency key of the request that creates the record
+    customer_id: str | None  # None if the record does not exist yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A purchase that a member started. `price_id` is the provider's price of the plan at that time."""
+
+    id: UUID
+    metadata: CheckoutMetadata
+    price_id: str
+    success_url: str
+    cancel_url: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CheckoutSession:
+    """A checkout at the payment provider, and the page where the browser continues."""
+
+    session_id: str
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckoutMatch:
+    """The result of comparing a subscription with the checkout that led to it, or may have led to it."""
+
+    same_metadata: bool
+    same_price: bool
+
+
+def is_return_url(url: str) -> bool:
+    """Return whether the provider can redirect a browser to this URL.
+
+    Braces and similar characters are allowed: the provider replaces {CHECKOUT_SESSION_ID} with the
+    session's id.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable() and not set(url) & set(" \\")

@@ -1,0 +1,441 @@
+"""Demo data to try Gatehouse with: two organizations with members, services, programs and end users (`gatehouse demo`).
+
+Everything has a fixed name, so a second run reuses the data of the first one. Secrets that cannot
+be shown again are replaced. All changes are one transaction. If the demo data cannot be created,
+nothing changes, and existing secrets stay valid. No email is sent, and all addresses are in a
+reserved domain (RFC 2606 section 3). The module is longer than 400 lines, because all steps share
+one transaction.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from core.accounts import accounts, mailbox, mfa
+from core.accounts import events as accounts_events
+from core.accounts.model.mfa import MfaEvent
+from core.applications import api_keys, plans, services
+from core.applications.model import services as services_model
+from core.applications.model.plans import PlanTerms
+from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.users import EnrollmentOrigin
+from core.authentication import events as authentication_events
+from core.authentication import sessions
+from core.authentication.model.sessions import SessionStart
+from core.billing import subscriptions
+from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
+from core.eventing import webhooks as hooks
+from core.federation.saml import configuration as saml
+from core.federation.saml import events as saml_events
+from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
+from core.kernel import uris
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import Refusal
+from core.kernel.roles import Permission, Role
+from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
+from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
+from core.programs.model.api_resources import ResourceScope
+from core.programs.model.credentials import CredentialKind, NewCredential
+from core.programs.model.service_accounts import MAX_ACCOUNTS
+from core.programs.service_accounts import NewServiceAccount
+from core.provisioning import tokens as scim_tokens
+from core.tenancy import events as tenancy_events
+from core.tenancy import governance, members, organizations
+from core.tenancy.model.organizations import Membership
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from core.applications.model.plans import Plan
+    from core.applications.model.services import Service
+    from core.authentication.model.dpop import ProofUse
+    from core.eventing.model.webhooks import Webhook
+    from core.kernel.callers import Member
+    from core.kernel.causes import Caller
+    from core.tenancy.model.organizations import Organization
+    from ports import Ports
+    from ports.storage import Autocommit, Reading, Storage, Transaction
+
+PLATFORM_OWNER: Final = Email("steward@demo.example")
+ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}
+END_USERS: Final = ("ada", "grace")
+MFA_USER: Final = "grace"  # the end user with a second factor
+WEB, MOBILE = Slug("web-shop"), Slug("mobile-shop")
+KEY_NAME: Final = "Demo"
+PLAN_NAME: Final = "Professional"
+ROBOT_NAME: Final = "Member report"
+RESOURCE_NAME: Final = "Orders API"
+RESOURCE_URN: Final = "urn:gatehouse:{org_id}:orders"
+READ_ORDERS: Final = "orders:read"
+RESOURCE_SCOPES: Final = (ResourceScope(READ_ORDERS, "Read orders."), ResourceScope("orders:write", "Create and change orders."))
+# The webhook has a URL in a reserved domain. The user may change it.
+WEBHOOK_NAME: Final = "Demo"
+WEBHOOK_URL: Final = "https://hooks.demo.example/gatehouse"
+WEBHOOK_EVENTS: Final = ("user.login.success", "user.joined", "user.removed")
+# The default redirect URIs of the applications.
+WEB_URIS: Final = ("http://localhost:3000/callback",)
+MOBILE_URIS: Final = ("http://127.0.0.1/callback", "com.example.demo:/callback")
+# The SAML settings of the web application.
+SAML: Final = SamlConfiguration(
+    enabled=True,
+    entity_id="http://localhost:3000/saml/metadata",
+    acs_url="http://localhost:3000/saml/acs",
+    slo_url="http://localhost:3000/saml/slo",
+    name_id_format=NameIdFormat.EMAIL,
+)
+
+
+async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
+    """Create or refresh the demo data, with new passwords, client secrets and keys.
+
+    The applications use `redirect_uris`, or the default ones if it is empty.
+
+    Raises: DemoRefused, RedirectUriInvalid, DuplicateRedirectUri. Then nothing has changed.
+    """
+    services_model.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
+    passwords = {email: new_secret()[:16] for email in _all_addresses()}
+    # Hashing is slow, so it happens before the locks.
+    hashes = {email: await ports.passwords.hash(password) for email, password in passwords.items()}
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.accounts.lock_platform_owners()  # this also makes concurrent runs wait for each other
+        existing = await _load_organizations(tx)
+        seeding = _Seeding(replace(ports, storage=_SharedTransaction(tx, ports.storage)), tx, passwords, hashes, redirect_uris)
+        platform_owner = await _ensure_user(seeding, PLATFORM_OWNER)
+        await tx.accounts.promote(platform_owner.id, ports.clock.now())  # the operator controls the database anyway
+        first, other = [await _ensure_tenant(seeding, platform_owner, slug, existing[slug]) for slug in ORGANIZATIONS]
+    return Demo(platform_owner, first, other)
+
+
+def mobile_only_uris(redirect_uris: Sequence[str]) -> list[str]:
+    """Return the redirect URIs that only an installed application may use, such as those with a private scheme."""
+    return [uri for uri in redirect_uris if not uris.is_web_url(uri)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seeding:
+    """Values that all steps share. Use cases with these `ports` run inside the transaction."""
+
+    ports: Ports
+    tx: Transaction
+    passwords: Mapping[Email, str]
+    hashes: Mapping[Email, str]
+    redirect_uris: Sequence[str]
+
+
+class _SharedTransaction:
+    """Implements ports.storage.Storage with one transaction that is already open.
+
+    All use cases commit together, although each of them asks for a transaction. Reads outside the
+    transaction do not see its changes.
+    """
+
+    def __init__(self, tx: Transaction, storage: Storage) -> None:
+        self._tx = tx
+        self._storage = storage
+
+    def transaction(self, by: Caller, *, in_session: bool = True) -> AbstractAsyncContextManager[Transaction]:
+        return nullcontext(self._tx)  # the events name the operator's command, not the caller of a use case
+
+    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
+        return self._storage.reading(using=using)
+
+    def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
+        return self._storage.autocommit()
+
+    async def ping(self) -> None:
+        await self._storage.ping()
+
+
+def _owner_email(slug: Slug) -> Email:
+    return Email(f"owner@{slug}.example")
+
+
+def _colleague_email(slug: Slug, role: Role) -> Email:
+    return Email(f"{role}@{slug}.example")
+
+
+def _customer_email(slug: Slug, name: str) -> Email:
+    return Email(f"{name}@customer.{slug}.example")
+
+
+def _all_addresses() -> list[Email]:
+    addresses = [PLATFORM_OWNER]
+    for slug in ORGANIZATIONS:
+        addresses += [_owner_email(slug), *(_colleague_email(slug, role) for role in (Role.ADMIN, Role.MEMBER))]
+        addresses += [_customer_email(slug, name) for name in END_USERS]
+    return addresses
+
+
+async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | None]:
+    """Lock and return the existing demo organizations.
+
+    Lock order: organizations by id, then accounts by id, as in all use cases.
+
+    Raises: DemoRefused if an organization or an account cannot be used.
+    """
+    organizations_found = [organization for slug in ORGANIZATIONS if (organization := await _load_demo_organization(tx, slug)) is not None]
+    for org_id in sorted(organization.id for organization in organizations_found):
+        await tx.organizations.lock(org_id)
+    existing = {slug: await _load_demo_organization(tx, slug) for slug in ORGANIZATIONS}
+    for slug, organization in existing.items():
+        match organization.status if organization else None:
+            case OrganizationStatus.SUSPENDED:
+                raise DemoRefused(f"The organization {slug} is suspended. Activate or delete it, and try again.")
+            case OrganizationStatus.REJECTED:
+                raise DemoRefused(f"The organization {slug} was rejected. Delete it, and try again.")
+    accounts_found = [account for email in _all_addresses() if (account := await tx.accounts.by_email(email)) is not None]
+    for user_id in sorted(account.id for account in accounts_found):
+        account = await tx.accounts.lock(user_id)
+        if account is not None and not account.is_usable:
+            raise DemoRefused(f"The account {account.email} is deactivated. Activate it, or set SSO_DATABASE_URL to another database.")
+    return existing
+
+
+async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization | None:
+    """Return the organization with this slug, or None if there is none.
+
+    Raises: DemoRefused if the demo's owner does not own it.
+    """
+    owner = await tx.accounts.by_email(_owner_email(slug))
+    for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
+        if organization.slug == slug and membership.role is Role.OWNER:
+            return organization
+    if await tx.organizations.status_by_slug(slug) is not None:
+        raise DemoRefused(
+            f"The organization {slug} is not the demo's: {_owner_email(slug)} does not own it. "
+            "Delete it if it is not needed, or set SSO_DATABASE_URL to another database, and try again."
+        )
+    return None
+
+
+async def _ensure_user(seeding: _Seeding, email: Email) -> DemoUser:
+    """Return the account with this address, verified and with a new password. Create it if necessary."""
+    tx, now = seeding.tx, seeding.ports.clock.now()
+    account, _ = await accounts.find_or_add(tx, email, now)
+    if account.email_verified_at is None:
+        # Another person may have registered the address, and must not keep access (security A-7).
+        await mailbox.revoke_all_access(tx, account, now)
+    await tx.accounts.mark_verified(account.id, now)
+    await tx.accounts.set_password(account.id, seeding.hashes[email], now)
+    return DemoUser(account.id, email, seeding.passwords[email])
+
+
+def _as_person(user: DemoUser) -> Person:
+    return Person(user_id=user.id, email=user.email, email_verified=True, session_id=new_id())
+
+
+async def _ensure_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
+    """Create or refresh an organization with all its data. Raises: DemoRefused."""
+    try:
+        return await _fill_tenant(seeding, platform_owner, slug, existing)
+    except Refusal as refusal:  # for example, a limit is reached
+        raise DemoRefused(f"The demo data of the organization {slug} cannot be created: {refusal.message}") from refusal
+
+
+async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
+    owner = await _ensure_user(seeding, _owner_email(slug))
+    organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
+    context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
+    caller = to_member(_as_person(owner), context)
+    admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
+    web = await _ensure_application(seeding, caller, WEB, "Web Shop", ServiceType.WEB)
+    mobile = await _ensure_application(seeding, caller, MOBILE, "Mobile Shop", ServiceType.MOBILE)
+    saml_configuration = await _ensure_saml(seeding, caller, web.service)
+    plan = await _ensure_plan(seeding, caller, web.service, f"price_{slug}_professional")
+    key_id, key = await _replace_api_key(seeding, caller, web.service)
+    resource = await _ensure_api_resource(seeding, caller)
+    robot = await _replace_service_account(seeding, caller, resource.resource.id)
+    directory = await _replace_scim_token(seeding, caller)
+    end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in END_USERS]
+    await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
+    webhook, webhook_secret = await _ensure_webhook(seeding, caller)
+    return Tenant(
+        organization=organization,
+        owner=owner,
+        admin=admin,
+        member=member,
+        web=web,
+        mobile=mobile,
+        saml=saml_configuration,
+        plan=plan,
+        api_key=key,
+        api_resource=resource,
+        service_account=robot,
+        scim_token=directory,
+        webhook=webhook,
+        webhook_secret=webhook_secret,
+        end_users=end_users,
+    )
+
+
+async def _ensure_active(
+    seeding: _Seeding, platform_owner: DemoUser, owner: DemoUser, slug: Slug, existing: Organization | None
+) -> Organization:
+    organization = existing
+    if organization is None:
+        now = seeding.ports.clock.now()
+        organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, ORGANIZATIONS[slug], now)
+        await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
+    if organization.status is OrganizationStatus.PENDING:
+        # The addresses of the demo have no mailboxes.
+        organization = await governance.approve(seeding.ports, _as_person(platform_owner), organization.id, None, notify=False)
+    return organization
+
+
+async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoUser:
+    tx, org_id, now = seeding.tx, caller.acts_in.id, seeding.ports.clock.now()
+    user = await _ensure_user(seeding, _colleague_email(Slug(caller.acts_in.slug), role))
+    if await tx.members.lock(org_id, user.id) is None:
+        await tx.members.add(Membership(id=new_id(), org_id=org_id, user_id=user.id, role=role, created_at=now, confirmed_at=now))
+        tx.record(tenancy_events.user_joined(org_id, user.id, role))
+    await members.change_role(seeding.ports, caller, user.id, role)
+    return user
+
+
+async def _ensure_application(seeding: _Seeding, caller: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
+    refused_uris = () if service_type.is_native else mobile_only_uris(seeding.redirect_uris)
+    redirect_uris = tuple(uri for uri in seeding.redirect_uris if uri not in refused_uris)
+    settings = ServiceSettings(redirect_uris=redirect_uris or (MOBILE_URIS if service_type.is_public else WEB_URIS))
+    service = await seeding.tx.services.by_slug(caller.acts_in.id, slug)
+    if service is None:
+        created = await services.create(seeding.ports, caller, slug, name, service_type, settings)
+        return Application(created.service, created.client_secret)
+    if service.service_type is not service_type:
+        service, _ = await services.update(seeding.ports, caller, slug, replace(settings, service_type=service_type))
+    elif redirect_uris or not service.redirect_uris:
+        service, _ = await services.update(seeding.ports, caller, slug, settings)
+    return Application(service, None if service_type.is_public else await services.rotate_secret(seeding.ports, caller, slug))
+
+
+async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> SamlConfiguration:
+    """Return the SAML configuration, which users may have changed. Enable it and create a certificate if necessary."""
+    tx, now = seeding.tx, seeding.ports.clock.now()
+    configuration = await tx.saml.configuration(service.org_id, service.id)
+    if configuration is None or not configuration.enabled:
+        configuration = SAML
+        await saml.configure(seeding.ports, caller, service.slug, configuration)
+    if await tx.saml.certificate(service.org_id, service.id) is None:
+        # saml.create_certificate is not used: it would read the service outside the transaction,
+        # where it may not exist yet.
+        certificate = await seeding.ports.certificates.create(caller.acts_in.slug, service.slug, now, saml_rules.CERTIFICATE_YEARS)
+        await tx.saml.add_certificate(service.org_id, service.id, certificate)
+        tx.record(saml_events.saml_certificate_created(service, certificate))
+    return configuration
+
+
+async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, price: str) -> Plan:
+    async def read_page(last: Plan | None, count: int) -> list[Plan]:
+        return await seeding.tx.plans.list_after(service.org_id, service.id, last, count)
+
+    async for batch in Batches(read_page):
+        for plan in batch:
+            if plan.billing_price_id == price:
+                return plan
+    terms = PlanTerms(name=PLAN_NAME, price_cents=1900, currency="eur", features=("exports", "support"), billing_price_id=price)
+    return await plans.create(seeding.ports, caller, service.slug, terms)
+
+
+async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiResource:
+    """Return the API resource, with a new secret. Create it if necessary."""
+    ports, tx, org_id = seeding.ports, seeding.tx, caller.acts_in.id
+    identifier = RESOURCE_URN.format(org_id=org_id)
+    existing = [resource for resource in await tx.api_resources.of_org(org_id) if resource.identifier == identifier]
+    if existing:
+        resource = existing[0]
+        for credential in await tx.credentials.of_client(org_id, resource.id):
+            await resource_credentials.revoke(ports, caller, resource.id, credential.id)
+        if READ_ORDERS not in resource.scope_names:
+            changes = api_resources.ApiResourceChanges(scopes=RESOURCE_SCOPES)
+            resource = await api_resources.update(ports, caller, resource.id, changes)
+    else:
+        resource = await api_resources.create(ports, caller, identifier, RESOURCE_NAME, RESOURCE_SCOPES)
+    secret = NewCredential(CredentialKind.SECRET, KEY_NAME)
+    _, text = await resource_credentials.create(ports, caller, resource.id, secret)
+    assert text is not None, "a secret has a text"
+    return DemoApiResource(resource, text)
+
+
+async def _replace_service_account(seeding: _Seeding, caller: Member, resource_id: UUID) -> DemoServiceAccount:
+    """Return the service account that reads members and orders, with a new secret. Create it if necessary."""
+    accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS))
+    existing = [listed.account.id for listed in accounts_found.items if listed.account.name == ROBOT_NAME]
+    if existing:
+        account_id = existing[0]
+        for credential in await seeding.tx.credentials.of_client(caller.acts_in.id, account_id):
+            await service_accounts.revoke_credential(seeding.ports, caller, account_id, credential.id)
+    else:
+        request = NewServiceAccount(name=ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
+        account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
+    await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [READ_ORDERS])
+    secret = NewCredential(CredentialKind.SECRET, KEY_NAME)
+    _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, secret)
+    assert text is not None, "a secret has a text"
+    return DemoServiceAccount(account_id, text)
+
+
+async def _replace_api_key(seeding: _Seeding, caller: Member, service: Service) -> tuple[UUID, str]:
+    for key in (await seeding.tx.api_keys.page(service.org_id, service.id, 100, 0)).items:
+        if key.name == KEY_NAME:
+            await api_keys.delete(seeding.ports, caller, service.slug, key.id)
+    key, text = await api_keys.create(seeding.ports, caller, service.slug, KEY_NAME, list(Permission), None)
+    return key.id, text
+
+
+async def _replace_scim_token(seeding: _Seeding, caller: Member) -> str:
+    for token in await seeding.tx.scim_tokens.of_org(caller.acts_in.id):
+        if token.name == KEY_NAME:
+            await scim_tokens.revoke(seeding.ports, caller, token.id)
+    _, text = await scim_tokens.create(seeding.ports, caller, KEY_NAME, None)
+    return text
+
+
+async def _ensure_webhook(seeding: _Seeding, caller: Member) -> tuple[Webhook, str]:
+    for webhook in await seeding.tx.webhooks.of_org(caller.acts_in.id):
+        if webhook.name == WEBHOOK_NAME:
+            return await hooks.rotate_secret(seeding.ports, caller, webhook.id)
+    return await hooks.create(seeding.ports, caller, WEBHOOK_NAME, WEBHOOK_URL, WEBHOOK_EVENTS)
+
+
+async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, slug: Slug, name: str) -> DemoUser:
+    tx, now = seeding.tx, seeding.ports.clock.now()
+    user = await _ensure_user(seeding, _customer_email(slug, name))
+    if await tx.service_users.by_id(service.org_id, service.id, user.id) is None:
+        # A recorded sign-in, so that the analytics have data.
+        context = await tx.services.context_by_slug(caller.acts_in.slug, service.slug)
+        start = SessionStart(user_id=user.id, caller=SYSTEM, service=context, provider="password")
+        session = sessions.new_session(seeding.ports, start, now)
+        # Assigned, so that SAML admits the customers, too.
+        await tx.assignments.add(service.org_id, service.id, [user.id], EnrollmentOrigin.ADMIN, now)
+        tx.end_users.enroll_deferred(service.id, user.id, now)
+        await tx.logins.begin_session(session, digest(new_secret()), None)
+        tx.record(authentication_events.signed_in(user.id, "password", context))
+    return await _enable_mfa(seeding, user) if name == MFA_USER else user
+
+
+async def _enable_mfa(seeding: _Seeding, user: DemoUser) -> DemoUser:
+    """Give the user a second factor with a new secret, and no backup codes."""
+    tx, secret, now = seeding.tx, seeding.ports.codes.new_secret(), seeding.ports.clock.now()
+    account = await tx.accounts.lock(user.id)
+    assert account is not None, "a locked account exists"
+    was_enabled = await mfa.remove_factor(tx, account, now)
+    await tx.mfa.save_pending_secret(user.id, secret, now)
+    await tx.accounts.set_mfa(user.id, now, now)
+    if not was_enabled:
+        await tx.mfa.log(user.id, [MfaEvent.SETUP_INITIATED, MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED], SYSTEM, now)
+        for event in accounts_events.mfa_enabled(user.id):
+            tx.record(event)
+    return replace(user, totp_secret=secret)
+
+
+async def _ensure_subscription(seeding: _Seeding, caller: Member, service: Service, key_id: UUID, user: DemoUser, plan: Plan) -> None:
+    if await seeding.tx.subscriptions.of_user(service.org_id, service.id, user.id, seeding.ports.clock.now()) is None:
+        context = await seeding.tx.services.context_by_slug(caller.acts_in.slug, service.slug)
+        assert context is not None, "the service exists"
+        key = ServiceKey(key_id=key_id, permissions=frozenset(Permission), service=context)
+        await subscriptions.create(seeding.ports, key, user.id, plan.id)

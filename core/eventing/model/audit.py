@@ -1,0 +1,251 @@
+"""Audit log entries: their actors, the filters of the log, and their JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from core.accounts.model import accounts
+from core.kernel.callers import Member, Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
+from core.kernel.values import parse_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.causes import Caller
+    from core.kernel.event_catalog import EventKind
+
+
+class TargetTypeRequired(Invalid):
+    """The parameter target_id requires the parameter target_type. Send both."""
+
+
+class AuditEntryNotFound(NotFound):
+    """The audit log of this organization has no entry with this id."""
+
+
+class PlatformAuditEntryNotFound(NotFound):
+    """The platform's log has no entry with this id. The entries of organizations are in their own audit logs."""
+
+
+# The number of entries that have pages, in the platform's log, and in an organization's log with a filter that its totals cannot answer.
+# Older entries are found with a filter or an export.
+MAX_LISTED: Final = 10_000
+EXPORT_BATCH: Final = 500  # entries of an export that are read at once
+
+
+@dataclass(frozen=True, slots=True)
+class AuditActor:
+    """The actor of an audit entry: an account, a credential, a service account, or an actor without account.
+
+    `kind` is `user`, `service_account`, `api_key`, `scim_token`, `system` or `anonymous`. `name` is the name
+    that a service account had when it acted.
+    """
+
+    id: str
+    email: str
+    is_platform_owner: bool = False
+    kind: str = "user"
+    name: str | None = None
+
+
+SYSTEM: Final = AuditActor("system", "system@internal", kind="system")  # a background job or an operator's command
+# A caller without a session, such as a user who accepts an invitation by its link.
+ANONYMOUS: Final = AuditActor("anonymous", "anonymous@internal", kind="anonymous")
+DELETED_ACCOUNT: Final = AuditActor(accounts.DELETED_ACCOUNT.id, accounts.DELETED_ACCOUNT.email)
+# The actors that filters can name and that have no account, by the id that entries show.
+ACTORS_WITHOUT_ACCOUNT: Final = {actor.id: actor for actor in (SYSTEM, ANONYMOUS)}
+
+
+def resolve_actor(
+    actor_id: UUID | None, kind: str | None, account: AuditActor | None, address: str | None, name: str | None = None
+) -> AuditActor:
+    """Return the actor of an entry.
+
+    `kind` is the kind of credential, or None if a person acted. `account` is the person's account,
+    or None if it is gone. `address` is the IP address: every request has one, and a background job
+    has none. `name` is the name of a service account. A credential has no address, so its kind makes
+    one, also for kinds of newer releases.
+    """
+    if kind is not None:
+        return AuditActor(str(actor_id), f"{kind.replace('_', '-')}@internal", kind=kind, name=name)
+    if actor_id is not None:
+        return account or DELETED_ACCOUNT
+    return SYSTEM if address is None else ANONYMOUS
+
+
+def caller_kind(caller: Caller) -> str:
+    """Return the kind of the actor of an event that this caller causes, as in `AuditActor`."""
+    match caller:
+        case Person():
+            return "user"
+        case ServiceAccountCaller():
+            return "service_account"
+        case ServiceKey():
+            return "api_key"
+        case ScimClient():
+            return "scim_token"
+    return SYSTEM.kind if caller.address is None else ANONYMOUS.kind
+
+
+def actor_of(caller: OrganizationCaller) -> AuditActor:
+    """Return the actor of an entry about a change by this caller."""
+    if isinstance(caller, Member):
+        return AuditActor(str(caller.user_id), caller.email, caller.is_platform_owner)
+    return AuditActor(str(caller.account_id), accounts.SERVICE_ACCOUNT_EMAIL, kind="service_account", name=caller.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """An entry of the audit log. Times are UTC."""
+
+    id: UUID
+    org_id: UUID | None  # None in the platform's log
+    actor: AuditActor
+    impersonator: AuditActor | None  # the person who impersonated `actor`
+    action: str
+    target_type: str
+    target_id: str
+    address: str | None
+    agent: str | None
+    success: bool
+    details: Mapping[str, Any]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """A filter of the audit log. An entry must match every field that is not None. Times are UTC."""
+
+    actions: frozenset[str] | None = None
+    target_type: str | None = None
+    target_id: str | None = None
+    actor_id: UUID | None = None
+    actor_without_account: AuditActor | None = None  # one of ACTORS_WITHOUT_ACCOUNT
+    success: bool | None = None
+    since: datetime | None = None
+    until: datetime | None = None  # not included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAuditFilter:
+    """A filter of the platform's log. An entry must match `entry`, and every field that is not None."""
+
+    entry: AuditFilter
+    impersonator_id: UUID | None = None
+    session_id: str | None = None  # of an impersonation
+
+
+def build_filter(
+    *,
+    action: str | None,
+    target_type: Target | None,
+    target_id: str | None,
+    actor_id: str | None,
+    success: bool | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS,
+) -> AuditFilter | None:
+    """Return the filter for these query parameters, or None if no entry can match.
+
+    `known_actions` are the actions that the log can contain. Decisions 13, 227, 230 and 231 define
+    the parameters.
+
+    Raises: TargetTypeRequired.
+    """
+    if target_id is not None and target_type is None:
+        raise TargetTypeRequired
+    account_id, without_account = (None, None) if actor_id is None else (parse_id(actor_id), ACTORS_WITHOUT_ACCOUNT.get(actor_id))
+    if actor_id is not None and account_id is None and without_account is None:
+        return None
+    by_actor_and_time = AuditFilter(actor_id=account_id, actor_without_account=without_account, success=success, since=since, until=until)
+    if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
+        return replace(by_actor_and_time, target_type=target_type, target_id=target_id)
+    # The target type of each action is known. So without a target id, the actions alone select the
+    # entries.
+    kinds = [kind for kind in known_actions.values() if action in (None, kind.name) and target_type in (None, *_target_types(kind))]
+    if not kinds:
+        return None
+    return replace(
+        by_actor_and_time,
+        actions=frozenset(kind.name for kind in kinds),
+        target_type=kinds[0].target if target_id is not None else None,
+        target_id=target_id,
+    )
+
+
+def build_platform_filter(
+    *,
+    action: str | None,
+    target_type: Target | None,
+    target_id: str | None,
+    actor_id: str | None,
+    impersonator_id: str | None,
+    session_id: str | None,
+    success: bool | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> PlatformAuditFilter | None:
+    """Return the filter of the platform's log for these query parameters, or None if no entry can match.
+
+    Raises: TargetTypeRequired.
+    """
+    entry = build_filter(
+        action=action,
+        target_type=target_type,
+        target_id=target_id,
+        actor_id=actor_id,
+        success=success,
+        since=since,
+        until=until,
+        known_actions=PLATFORM_ACTIONS,
+    )
+    impersonator = None if impersonator_id is None else parse_id(impersonator_id)
+    if entry is None or (impersonator_id is not None and impersonator is None):
+        return None
+    if entry.actions is None and target_type is not None and target_id is None:
+        # The log has no index of target types alone. The actions select the same entries.
+        actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target is target_type)
+        entry = replace(entry, target_type=None, actions=actions)
+    return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
+
+
+def _target_types(kind: EventKind) -> tuple[Target, ...]:
+    """Return the target types by which a filter finds entries of this kind."""
+    area = kind.name.partition(".")[0]
+    if kind.name == "user.invited":  # the interface documents `user`
+        return (kind.target, Target.USER)
+    return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
+
+
+def to_json(entry: AuditEntry) -> dict[str, Any]:
+    """Return the JSON form of an entry, with ids and times not yet converted to text."""
+    impersonator = {} if entry.impersonator is None else {"impersonator": _person(entry.impersonator)}
+    return {
+        "id": entry.id,
+        "org_id": entry.org_id,
+        "actor": {
+            **_person(entry.actor),
+            "is_platform_owner": entry.actor.is_platform_owner,
+            "kind": entry.actor.kind,
+            "name": entry.actor.name,
+        },
+        "action": entry.action,
+        "target_type": entry.target_type,
+        "target_id": entry.target_id,
+        "ip_address": entry.address,
+        "user_agent": entry.agent,
+        "success": entry.success,
+        "details": {**entry.details, **impersonator},
+        "created_at": entry.created_at,
+    }
+
+
+def _person(actor: AuditActor) -> dict[str, str]:
+    return {"id": actor.id, "email": actor.email}

@@ -1,0 +1,322 @@
+"""Webhooks and their deliveries."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from core.eventing.model import audit
+from core.kernel.callers import Member
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.event_catalog import EVENT_KINDS, EventKind
+from core.kernel.values import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from uuid import UUID
+
+    from core.kernel.callers import OrganizationCaller
+    from core.kernel.outbound import Reply, SendFailure
+    from core.kernel.policy import Policy
+
+
+# After a rotation, the old secret signs beside the new one for this time, so that receivers can
+# switch without losing a delivery.
+OVERLAP: Final = timedelta(hours=24)
+# The limit keeps the signature header small when a member rotates the secret again and again.
+FORMER_SECRETS_KEPT: Final = 10
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
+
+# The event types that webhooks can subscribe to (decisions 216, 226).
+SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
+    {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
+)
+
+
+class WebhookNotFound(NotFound):
+    """This webhook does not exist."""
+
+
+class WebhookNameTaken(Invalid):
+    """A webhook of the organization already has this name. Choose another one."""
+
+
+class NoEvents(Invalid):
+    """A webhook needs at least one event type. List the ones to send."""
+
+
+class EventTypeUnknown(Invalid):
+    """This event type does not exist."""
+
+    def __init__(self) -> None:
+        super().__init__(f"This event type does not exist. The event types are: {', '.join(SUBSCRIBABLE)}.")
+
+
+class TooManyWebhooks(Invalid):
+    """The organization already has the maximum number of webhooks. Delete a webhook first."""
+
+    audited = True
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The organization already has the maximum of {most} webhooks. Delete one that you no longer need.")
+
+
+class NoWebhookChanges(Invalid):
+    """The request changes nothing. Send at least one of name, url, events and is_active."""
+
+
+class WebhookInactive(Invalid):
+    """The webhook is not active, so nothing is sent to it. Turn it on first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A webhook of an organization, without its secret. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    name: str
+    url: str
+    events: tuple[str, ...]
+    is_active: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+def new_signing_secret() -> str:
+    """Return a new secret of 256 random bits in the format of Standard Webhooks (security W-5)."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the event types without duplicates.
+
+    Raises: NoEvents, EventTypeUnknown.
+    """
+    if not names:
+        raise NoEvents
+    if not set(names) <= SUBSCRIBABLE.keys():
+        raise EventTypeUnknown
+    return tuple(dict.fromkeys(names))
+
+
+PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
+STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
+GONE: Final = 410  # HTTP status: the receiver no longer exists
+# Time to store the outcome after the longest possible attempt, even during a shutdown or a short
+# database outage. When it has passed, another process may claim the delivery.
+LEASE_MARGIN: Final = timedelta(seconds=30)
+# A delivery that crashes the process must not be retried forever. This is the number of claims that
+# may end without a stored outcome.
+MAX_LOST_CLAIMS: Final = 10
+WAKE_LIMIT: Final = 1000  # deliveries per transaction that change from waiting to due
+
+
+class DeliveryNotFound(NotFound):
+    """This delivery does not exist."""
+
+
+class DeliveryFailure(StrEnum):
+    """The reasons for a failed attempt besides `SendFailure`.
+
+    The tenant sees only these texts, so that it learns nothing about the network (security W-4).
+    """
+
+    NOT_ACCEPTED = "the response was not a success"
+    NOT_SIGNED = "the secret of the webhook could not be read: rotate it"
+    NOT_SENT = "the request could not be made"
+    LOST = "too many attempts started and never finished"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryAttempt:
+    """One finished attempt to send a delivery. `at` (UTC) is its end."""
+
+    at: datetime
+    status: int | None  # of the response, or None without one
+    error: str | None  # the reason of the failure, or None
+    milliseconds: int | None  # from the start to the end, or None if nothing was sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One event sent, or queued to be sent, to a webhook. Times are UTC."""
+
+    id: UUID
+    webhook_id: UUID
+    webhook_name: str
+    event_type: str
+    payload: Mapping[str, Any]
+    response_status_code: int | None
+    response_body: str | None
+    attempt_count: int
+    next_retry_at: datetime | None
+    delivered: bool
+    delivery_error: str | None
+    created_at: datetime
+    updated_at: datetime
+    attempts: Sequence[DeliveryAttempt]  # the finished ones, oldest first; without those of releases that did not store them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedDelivery:
+    """A delivery to a receiver, such as a webhook, that is leased to this process."""
+
+    id: UUID
+    org_id: UUID
+    url: str
+    claims: int  # the attempts that were started, this one included
+    attempts: int  # the attempts with a stored outcome
+    created_at: datetime
+
+    @property
+    def receiver_id(self) -> UUID:
+        """The id of the receiver, which shares the slots with others."""
+        raise NotImplementedError
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether too many attempts have started and never finished."""
+        return self.claims - 1 - self.attempts >= MAX_LOST_CLAIMS
+
+
+T = TypeVar("T", bound=LeasedDelivery)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedDelivery(LeasedDelivery):
+    """A delivery to a webhook that is leased to this process, with everything needed to send it."""
+
+    webhook_id: UUID
+    secrets: Sequence[str] = field(repr=False)  # the signing secrets; empty if they could not be decrypted
+    body: bytes = field(repr=False)
+
+    @property
+    def receiver_id(self) -> UUID:
+        return self.webhook_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryOutcome(Generic[T]):
+    """The outcome of one attempt."""
+
+    delivery: T
+    at: datetime
+    status: int | None = None
+    body: str | None = field(default=None, repr=False)
+    error: str | None = None
+    next_retry_at: datetime | None = None  # None if this was the last attempt
+    milliseconds: int | None = None  # the duration, or None if nothing was sent
+
+    @property
+    def delivered(self) -> bool:
+        return self.error is None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchCapacity:
+    """The free slots of this process, and the number of deliveries in flight by owner.
+
+    The claim shares the free slots by three rules. The receiver of a logout notice, which is an
+    application, counts as a webhook:
+
+    - An organization gets slots while the free slots are at least three times its deliveries in
+      flight. By this rule, a single organization gets a quarter of all slots.
+    - A webhook gets slots while its deliveries in flight are at most the slots that its
+      organization can still get.
+    - A webhook with nothing in flight gets one slot beyond these limits, while its organization has
+      no more deliveries in flight than there are free slots.
+
+    So when many receivers hang, an organization or a webhook with nothing in flight still gets a
+    slot.
+    """
+
+    free: int
+    by_organization: Mapping[UUID, int]
+    by_receiver: Mapping[UUID, int]
+
+    @classmethod
+    def remaining(cls, slots: int, in_flight: Sequence[LeasedDelivery]) -> DispatchCapacity:
+        """Return the capacity that `in_flight` leaves of `slots`."""
+        organizations = Counter(delivery.org_id for delivery in in_flight)
+        receivers = Counter(delivery.receiver_id for delivery in in_flight)
+        return cls(slots - len(in_flight), organizations, receivers)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryBatch(Generic[T]):
+    """The deliveries to attempt now, and when the next waiting one is due (None if none waits)."""
+
+    claimed: Sequence[T]
+    next_due: datetime | None
+
+
+def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: OrganizationCaller, now: datetime) -> str:
+    """Return the payload of a test delivery. It names the webhook and the member who sends it."""
+    payload = {
+        "event": PING,
+        "timestamp": rfc3339(now),
+        "organization_id": str(org_id),
+        "actor_user_id": str(caller.user_id) if isinstance(caller, Member) else None,
+        "actor_email": caller.email if isinstance(caller, Member) else None,
+        "actor": {
+            "kind": audit.caller_kind(caller),
+            "id": str(caller.actor_id),
+            "name": None if isinstance(caller, Member) else caller.name,
+        },
+        "data": {"webhook_id": str(webhook_id), "webhook_name": name},
+    }
+    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
+
+
+def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
+    """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
+    timestamp = str(int(now.timestamp()))
+    signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
+    return {
+        "Content-Type": "application/json",
+        "webhook-id": str(delivery.id),
+        "webhook-timestamp": timestamp,
+        "webhook-signature": " ".join(_signature(secret, signed) for secret in delivery.secrets),
+    }
+
+
+def _signature(secret: str, signed: bytes) -> str:
+    key = binascii.a2b_base64(secret.partition("_")[2])
+    return f"v1,{base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()}"
+
+
+def answered_outcome(
+    policy: Policy, delivery: ClaimedDelivery, reply: Reply, now: datetime, spread: float
+) -> DeliveryOutcome[ClaimedDelivery]:
+    """Return the outcome of an attempt that got a response.
+
+    Only 2xx is a success. Redirects are not followed. `spread` is as for `failed_outcome`.
+    """
+    # PostgreSQL cannot store the character U+0000 in a text.
+    body = reply.body[:STORED_RESPONSE_BYTES].decode("utf-8", "replace").replace("\0", "\ufffd")
+    if reply.is_success:
+        return DeliveryOutcome(delivery=delivery, at=now, status=reply.status, body=body)
+    return replace(failed_outcome(policy, delivery, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status, body=body)
+
+
+def failed_outcome(policy: Policy, delivery: T, reason: SendFailure | DeliveryFailure, now: datetime, spread: float) -> DeliveryOutcome[T]:
+    """Return the outcome of a failed attempt, with the time of the next one.
+
+    `spread` is a random number from 0 to 1. It delays the next attempt by up to a fifth of its
+    regular delay.
+    """
+    attempts, delays = delivery.attempts + 1, policy.webhook_retry_delays
+    is_last = attempts >= len(delays) or reason is DeliveryFailure.LOST
+    retry = None if is_last else now + delays[attempts] * (1 + spread / 5)
+    return DeliveryOutcome(delivery=delivery, at=now, error=reason.value, next_retry_at=retry)

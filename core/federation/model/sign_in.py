@@ -1,0 +1,173 @@
+"""Sign-in through identity providers, and its preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from core.authentication.model.identities import PendingIdentity
+from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from core.authentication.model.openid import Scope
+    from core.federation.oauth.model.authorization import AuthorizationRequest
+    from core.federation.saml.model.configuration import NameIdFormat
+    from core.kernel.providers import FederatedIdentity, Provider
+
+
+STATE_TTL: Final = timedelta(minutes=15)
+MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
+
+
+class ProviderStateUnknown(Invalid):
+    """This sign-in has expired or was already used, or it was started in another browser. Start again."""
+
+
+class LinkTicketInvalid(Invalid):
+    """This link has expired or was already used. Start linking the account again."""
+
+
+class BrowserSignInNeeded(Unauthenticated):
+    """Sign in in this browser first, to show that it is yours."""
+
+
+class LinkOfAnotherBrowser(Forbidden):
+    """This link works only in the browser in which it was started. Open it there, or start again here."""
+
+
+class SignedInAsAnotherUser(Forbidden):
+    """Another user is signed in in this browser. Sign out first, or continue in your own browser."""
+
+
+class ProviderConsentDenied(Invalid):
+    """The identity provider did not get permission to share your identity. Sign in again and allow it, or use another way to sign in."""
+
+
+class ProviderAnswerInvalid(Invalid):
+    """This response did not come from the identity provider. Start the sign-in again."""
+
+
+class ProviderEmailMissing(Invalid):
+    """The identity provider did not share an email address that can be used here. Add one there, or use another way to sign in."""
+
+
+class ProviderEmailTaken(Conflict):
+    """An account with this email address already exists. Sign in to it as before, and link the identity provider there."""
+
+
+class IdentityLinkedToAnother(Conflict):
+    """This account at the identity provider is already linked to another user. Link another account, or unlink this one there first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderSignIn:
+    """A sign-in at an identity provider, as a browser requests it.
+
+    After it, the browser continues at `after` or at the page for `user_code`, and without both at
+    the authorization request.
+    """
+
+    request: AuthorizationRequest
+    user_code: str | None = None  # the code of a device, for the page that approves it
+    after: str | None = None  # a path
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTarget:
+    """The session for which a browser goes to an identity provider. All are None for a sign-in, which starts one."""
+
+    user_id: UUID | None = None
+    session_id: UUID | None = None
+    browser_session_id: UUID | None = None
+    reauthenticates: bool = False  # otherwise it links an identity
+
+
+NO_TARGET: Final = ProviderTarget()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderState:
+    """The state of a browser at an identity provider, where its user signs in or links an account.
+
+    Times are UTC.
+    """
+
+    state_hash: bytes  # SHA-256 of the parameter `state`
+    browser_hash: bytes  # SHA-256 of the browser's device cookie
+    provider: Provider
+    org_id: UUID | None
+    service_id: UUID | None  # None for the platform itself
+    user_id: UUID | None  # the user who links an account or reauthenticates, or None for a sign-in
+    session_id: UUID | None  # the session in which that user started
+    browser_session_id: UUID | None  # the browser session in which that user must return
+    reauthenticates: bool
+    scopes: tuple[str, ...] | None  # configured for the service, or None for the default
+    after: str  # the path where the browser continues
+    created_at: datetime
+    expires_at: datetime
+
+    def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
+        """Return the identity to link in the context of this state."""
+        return PendingIdentity(
+            self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderAnswer:
+    """The parameters that an identity provider sends back with the state.
+
+    Sources: RFC 6749 section 4.1.2, RFC 9207.
+    """
+
+    code: str | None = field(repr=False)
+    error: str | None
+    issuer: str | None
+
+
+class PreviewOutcome(StrEnum):
+    """The next step of a sign-in."""
+
+    SIGNED_IN = "signed_in"  # at once
+    CONSENT = "consent"  # the user is asked first
+    SIGN_IN = "sign_in"  # the user must sign in again, for example with the second factor
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdPreview:
+    """The result with OAuth. The claims are None without the scope `openid`, and if the user could not be signed in now."""
+
+    outcome: PreviewOutcome
+    redirect_uri: str
+    error: str | None = None  # the error code of OAuth
+    message: str | None = None
+    scope: tuple[Scope, ...] = ()
+    id_token: Mapping[str, object] | None = None
+    userinfo: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamlPreview:
+    """The result with SAML. `name_id` is None if the sign-on itself would create it."""
+
+    outcome: PreviewOutcome
+    entity_id: str  # of the service
+    name_id_format: NameIdFormat
+    error: str | None = None
+    message: str | None = None
+    name_id: str | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInPreview:
+    """The results of both protocols. None where the application does not use it."""
+
+    openid: OpenIdPreview | None
+    saml: SamlPreview | None

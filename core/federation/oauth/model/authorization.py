@@ -1,0 +1,343 @@
+"""Authorization requests, codes and consents.
+
+Sources: RFC 6749 (authorization code grant), RFC 7636 (PKCE), RFC 8252 (native apps), RFC 9207 (`iss` in
+responses), OpenID Connect Core section 3.1.2.4 (consent); security O-1, O-2, O-3 and O-4.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from core.authentication.model.dpop import is_thumbprint
+from core.authentication.model.openid import scopes_of
+from core.kernel import uris
+from core.kernel.errors import GrantInvalid, Invalid, NotFound
+from core.kernel.values import base64url, digest, is_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.applications.model.services import Service
+    from core.authentication.model.openid import OpenIdGrant, Scope
+    from core.kernel.callers import BrowserSession, ServiceContext
+    from core.programs.model.api_resources import ApiResource, ResourceAccess
+
+
+AUTHORIZE_PATH: Final = "/auth/authorize"
+_S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
+MAX_STATE_LENGTH: Final = 4096
+MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded once more
+CODE_TTL: Final = timedelta(seconds=60)
+
+
+class ResponseMode(StrEnum):
+    """How the browser brings the response to the application (OAuth 2.0 Multiple Response Type Encoding Practices)."""
+
+    QUERY = "query"
+    FRAGMENT = "fragment"
+    FORM_POST = "form_post"
+
+
+class OrgOrServiceMissing(Invalid):
+    """To sign in to a service, send both org and service. To sign in to your account, send neither."""
+
+
+class ClientIdMismatch(Invalid):
+    """The client_id belongs to a different service than org and service. Send either client_id, or org and service."""
+
+
+class AuthorizationCodeInvalid(GrantInvalid):
+    """The code is unknown, expired or used, or is for another client, redirect_uri, code_challenge or DPoP key. Request a new code."""
+
+
+class RedirectUriMissing(Invalid):
+    """Send redirect_uri. Only an application with exactly one registered redirect URI can leave it out."""
+
+
+class RedirectUriNotRegistered(Invalid):
+    """This redirect URI is not registered for the application. The browser was not redirected. Send a registered redirect URI."""
+
+
+class AuthorizationRefused(Invalid):
+    """The browser returns to the application with an error: the request is not valid, or it cannot be fulfilled."""
+
+
+class CodeChallengeMissing(AuthorizationRefused):
+    """This application must send code_challenge, with code_challenge_method S256 (PKCE, RFC 7636)."""
+
+
+class CodeChallengeInvalid(AuthorizationRefused):
+    """The code_challenge must be 43 characters of base64url, and code_challenge_method must be S256 (PKCE, RFC 7636)."""
+
+
+class KeyThumbprintInvalid(AuthorizationRefused):
+    """The dpop_jkt must be the thumbprint of a key with SHA-256: 43 characters of base64url (RFC 9449 section 10)."""
+
+
+class OAuthStateInvalid(AuthorizationRefused):
+    """The state must have at most 4096 characters, without control characters."""
+
+
+class AuthorizationRequestTooLong(AuthorizationRefused):
+    """The authorization request is too long for the address of the sign-in page. Send shorter parameters, for example a shorter state."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequest:
+    """The parameters of an authorization request, before they are validated.
+
+    `org` and `service` are slugs. OAuth clients that do not know them send `client_id` instead. All
+    three are None for the platform itself.
+    """
+
+    org: str | None = None
+    service: str | None = None
+    redirect_uri: str | None = None
+    state: str | None = None
+    code_challenge: str | None = None
+    code_challenge_method: str | None = None
+    client_id: str | None = None
+    response_type: str | None = None
+    response_mode: str | None = None
+    scope: str | None = None
+    nonce: str | None = None
+    prompt: str | None = None
+    max_age: str | None = None
+    login_hint: str | None = None
+    ui_locales: str | None = None
+    acr_values: str | None = None
+    id_token_hint: str | None = None
+    claims: str | None = None
+    resource: str | None = None
+    request: str | None = None
+    request_uri: str | None = None
+    registration: str | None = None
+    dpop_jkt: str | None = None  # the thumbprint of the key that may redeem the code (RFC 9449 section 10)
+    asked: str | None = None  # our own stamp (`authorization_steps`)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
+        """Return the request with the parameters in these query or form fields.
+
+        Empty and unknown fields are ignored (RFC 6749 section 3.1).
+        """
+        return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
+
+    @classmethod
+    def from_path(cls, path: str) -> AuthorizationRequest | None:
+        """Return the request at this path of ours, or None if the path is not that of the authorization endpoint."""
+        endpoint, _, query = path.partition("?")
+        return cls.from_fields(dict(parse_qsl(query))) if endpoint == AUTHORIZE_PATH else None
+
+    @property
+    def query(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return urlencode({name: value for name, value in fields.items() if value is not None})
+
+    @property
+    def path(self) -> str:
+        """The path and query of this request at our authorization endpoint."""
+        return f"{AUTHORIZE_PATH}?{self.query}" if self.query else AUTHORIZE_PATH
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """An authorization request with a valid application and redirect URI.
+
+    `service` and `context` are None for the platform's own frontend. `api` is the requested API resource
+    of the organization, if the application may ask for it.
+    """
+
+    request: AuthorizationRequest
+    service: Service | None
+    context: ServiceContext | None
+    # The requested redirect URI, or the only registered one. None if the user signs in to the
+    # platform itself and it has no frontend: then the browser continues at our account page.
+    redirect_uri: str | None
+    api: ApiResource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationCode:
+    """A new authorization code: its user, browser session, and the values that the token request must repeat.
+
+    Times are UTC.
+    """
+
+    service: ServiceContext | None  # None for the platform's frontend
+    user_id: UUID
+    browser_session_id: UUID
+    redirect_uri: str | None  # None if the request had none
+    code_challenge: str | None
+    created_at: datetime
+    expires_at: datetime
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
+    key_thumbprint: str | None = None  # of the only key that may redeem it, or None for any
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedAccess:
+    """The part of a grant that a token request asks for: its resource (RFC 8707 section 2.2), and fewer scopes (RFC 6749 section 6).
+
+    None stands for all that was granted. Scopes that were not granted are left out, or refused in a refresh.
+    """
+
+    resource: str | None = None
+    scope: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedeemedAuthorizationCode:
+    """The browser session that a redeemed code was issued to, with its IP address and user agent, and the grant."""
+
+    address: str | None
+    agent: str | None
+    browser: BrowserSession
+    openid: OpenIdGrant | None = None
+    nonce: str | None = None
+
+
+def choose_redirect_uri(service: Service, requested: str | None) -> str:
+    """Return the redirect URI for the code: the requested one, or else the only registered one.
+
+    The requested URI must equal a registered one character by character, or with its host in Unicode
+    (security O-2). The browser is sent to the registered one. Only native applications may use another
+    port on the loopback interface (RFC 8252 section 7.3).
+
+    Raises: RedirectUriMissing, RedirectUriNotRegistered.
+    """
+    if requested is None:
+        if len(service.redirect_uris) != 1:
+            raise RedirectUriMissing
+        return service.redirect_uris[0]
+    if (registered_uri := uris.find_registered(service.redirect_uris, requested)) is not None:
+        return registered_uri
+    if service.service_type.is_native and any(
+        uris.equals_except_loopback_port(registered, requested) for registered in service.redirect_uris
+    ):
+        return requested
+    raise RedirectUriNotRegistered
+
+
+def check_request(authorization: Authorization) -> None:
+    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
+
+    Raises: OAuthStateInvalid, KeyThumbprintInvalid, AuthorizationRequestTooLong, CodeChallengeMissing,
+    CodeChallengeInvalid.
+    """
+    request, service = authorization.request, authorization.service
+    if request.dpop_jkt is not None and not is_thumbprint(request.dpop_jkt):
+        raise KeyThumbprintInvalid
+    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
+        raise OAuthStateInvalid
+    if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
+        raise AuthorizationRequestTooLong
+    if authorization.redirect_uri is not None:
+        is_required = service is not None and service.client.enterprise
+        check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
+
+
+def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None, *, is_required: bool = False) -> None:
+    """Check the PKCE parameters.
+
+    Public clients must send a challenge, and so must others if it `is_required`. The platform's
+    frontend (`service` is None) is one of the public clients.
+
+    Raises: CodeChallengeMissing, CodeChallengeInvalid.
+    """
+    if challenge is None and method is None:
+        if service is None or service.is_public or is_required:
+            raise CodeChallengeMissing
+    elif method != "S256" or challenge is None or not _S256_CHALLENGE.fullmatch(challenge):
+        raise CodeChallengeInvalid  # a missing method would mean `plain` (RFC 7636 section 4.3)
+
+
+def s256_challenge(verifier: str) -> str:
+    """Return the S256 challenge of a code verifier (RFC 7636 section 4.6)."""
+    return base64url(digest(verifier))
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationResponse:
+    """The parameters that the browser brings to the application's redirect URI, and the mode.
+
+    Sources: RFC 6749 section 4.1.2, RFC 9207, OAuth 2.0 Form Post Response Mode.
+    """
+
+    redirect_uri: str
+    mode: ResponseMode
+    parameters: Mapping[str, str]
+
+    @property
+    def url(self) -> str:
+        """The redirect URI with the parameters in its query or fragment."""
+        if self.mode is ResponseMode.FRAGMENT:
+            return f"{self.redirect_uri}#{urlencode(self.parameters)}"
+        return uris.add_parameters(self.redirect_uri, self.parameters)
+
+
+def respond(authorization: Authorization, base_url: str, **parameters: str) -> AuthorizationResponse:
+    """Return the response with these parameters, the request's state and our issuer.
+
+    The authorization must have a redirect URI. A response mode that does not exist is reported in the query.
+    """
+    assert authorization.redirect_uri is not None, "callers check this: a sign-in to our own pages has no redirect URI"
+    if authorization.request.state is not None:
+        parameters["state"] = authorization.request.state
+    mode = authorization.request.response_mode
+    return AuthorizationResponse(
+        authorization.redirect_uri,
+        ResponseMode(mode) if mode in tuple(ResponseMode) else ResponseMode.QUERY,
+        {**parameters, "iss": base_url},
+    )
+
+
+class ConsentNotFound(NotFound):
+    """You share nothing with this application, or you have already withdrawn your consent. Your account page lists your consents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The scopes of an application that a user need not be asked for: of OpenID Connect, and of one API resource.
+
+    `api` is None if the user has not agreed to the API resource at all. It can be empty.
+    """
+
+    scope: frozenset[Scope]
+    api: frozenset[str] | None = None
+
+    def covers(self, grant: OpenIdGrant) -> bool:
+        """Return whether the user need not be asked for anything in this grant."""
+        if not self.scope >= consent_scopes(grant):
+            return False
+        return grant.api is None or (self.api is not None and self.api.issuperset(grant.api.scope))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """A user's consent to an application, with the names that the user knows."""
+
+    service_id: UUID
+    service_slug: str
+    service: str
+    org_id: UUID
+    org_slug: str
+    organization: str  # the name that its pages show
+    logo_url: str | None  # of the organization
+    scope: tuple[Scope, ...]
+    granted_at: datetime  # UTC; when the user last agreed to a new scope
+    last_sign_in_at: datetime | None = None  # UTC; at the application
+    apis: tuple[ResourceAccess, ...] = ()  # by name; without scopes that an API resource no longer has
+
+
+def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
+    """Return the scopes of OpenID Connect that the user agrees to: those of the grant, and those of the claims that it names."""
+    return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))

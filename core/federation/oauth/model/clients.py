@@ -1,0 +1,156 @@
+"""OAuth clients at the endpoints for programs: assertions (RFC 7523 section 3) and their own tokens (RFC 6749 section 4.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from core.authentication.model.sessions import Presenter
+from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.kernel.errors import ClientInvalid, Invalid
+from core.kernel.values import is_printable, read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.applications.model.services import Service
+    from core.kernel.callers import ServiceContext
+
+
+TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """The credentials of the client in a request. At most one of `secrets` and `assertion` is present."""
+
+    client_id: str | None
+    # The client secret as sent, and form-decoded: some clients encode it and others do not.
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    assertion: str | None = field(default=None, repr=False)  # a JWT (RFC 7523)
+
+    @property
+    def are_proof(self) -> bool:
+        """Return whether the credentials claim to prove who the client is."""
+        return bool(self.secrets) or self.assertion is not None
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthClient:
+    """The client of a token request: a service, or the platform's frontend (`service` is None).
+
+    `authenticated` is true if the client sent valid credentials or needs none. `relies_on_pkce` is true
+    if it sent none. `wait` is the number of seconds until the client may send a request, or None if
+    the request was not counted against the client's own limit.
+    """
+
+    service: Service | None
+    context: ServiceContext | None
+    authenticated: bool
+    relies_on_pkce: bool
+    wait: float | None = None
+
+    @property
+    def service_id(self) -> UUID | None:
+        return None if self.service is None else self.service.id
+
+    @property
+    def client_id(self) -> UUID | None:
+        """The client id of the service, or None for the frontend, which uses FRONTEND_CLIENT_ID."""
+        return None if self.service is None else self.service.client_id
+
+    @property
+    def presenter(self) -> Presenter:
+        return Presenter(is_named=True, service_id=self.service_id, is_authenticated=self.authenticated)
+
+    @property
+    def is_bound_only(self) -> bool:
+        """Whether all tokens of the client are bound to a key (RFC 9449 section 5.2)."""
+        return self.context is not None and self.context.dpop_bound_access_tokens
+
+
+def client_id_text(client: OAuthClient) -> str:
+    """Return the client id as in requests: that of the service, or of the platform's frontend."""
+    return FRONTEND_CLIENT_ID if client.client_id is None else str(client.client_id)
+
+
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 7523 section 2.2
+MAX_LIFETIME: Final = timedelta(minutes=10)
+LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the client's clock and ours
+MAX_ID_LENGTH: Final = 255
+
+
+class ClientAssertionInvalid(ClientInvalid):
+    """The client assertion is not valid. Check its claims and its signature."""
+
+    def __init__(self, reason: str) -> None:
+        """`reason` continues a sentence, and quotes nothing from the assertion."""
+        super().__init__(f"The client assertion is not valid: {reason}.")
+
+
+class AssertionKeyUnknown(ClientAssertionInvalid):
+    """The client assertion is not signed with a registered key. Register its key, or sign with a registered one."""
+
+    def __init__(self) -> None:
+        ClientInvalid.__init__(self)
+
+
+def check_claims(claims: Mapping[str, Any], client_id: str, audiences: Collection[str], now: datetime) -> tuple[str, datetime]:
+    """Check the claims of an assertion of this client. Return its `jti`, and the time from which it is refused as expired.
+
+    `aud` must be one of the audiences. An assertion with several values is refused, because another
+    server among them could present it here.
+
+    Raises: ClientAssertionInvalid.
+    """
+    get = claims.get
+    if get("iss") != client_id or get("sub") != client_id:
+        raise ClientAssertionInvalid("its iss and sub must be the client id")
+    audience = get("aud")
+    values = [audience] if isinstance(audience, str) else audience
+    if not isinstance(values, list) or len(values) != 1 or not isinstance(values[0], str) or values[0] not in audiences:
+        raise ClientAssertionInvalid("its aud must be exactly one value, the issuer of this server")
+    expires_at, token_id = read_time(get("exp")), get("jti")
+    if expires_at is None or expires_at + LEEWAY <= now:
+        raise ClientAssertionInvalid("its exp is missing or has passed")
+    if expires_at > now + MAX_LIFETIME + LEEWAY:
+        raise ClientAssertionInvalid("its exp must be at most 10 minutes ahead")
+    for name in ("iat", "nbf"):
+        starts_at = read_time(claims[name]) if name in claims else now
+        if starts_at is None or starts_at > now + LEEWAY:
+            raise ClientAssertionInvalid("its iat or nbf is not a time, or is in the future")
+    issued_at = read_time(get("iat"))
+    if issued_at is not None and expires_at > issued_at + MAX_LIFETIME + LEEWAY:
+        raise ClientAssertionInvalid("its exp must be at most 10 minutes after its iat")
+    if not isinstance(token_id, str) or not 0 < len(token_id) <= MAX_ID_LENGTH or not is_printable(token_id):
+        raise ClientAssertionInvalid(f"its jti must be a text with 1 to {MAX_ID_LENGTH} characters")
+    return token_id, expires_at + LEEWAY
+
+
+class ClientCredentialsRefused(Invalid):
+    """This client cannot get tokens for itself. Use a service account, or send the secret of a confidential application."""
+
+    oauth_error = "unauthorized_client"
+
+
+class ScopeNotAllowed(Invalid):
+    """This client may not have one of these scopes. Ask for fewer, or ask an admin of the organization to grant them."""
+
+    oauth_error = "invalid_scope"
+
+
+class NoScope(ScopeNotAllowed):
+    """This client has no scopes there. Ask an admin to grant some, or send an API resource where it has some in the parameter resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramToken:
+    """An access token of a program, its lifetime in seconds and its scopes. With `is_bound`, each use needs a DPoP proof (RFC 9449)."""
+
+    access_token: str = field(repr=False)
+    expires_in: int
+    scope: str
+    is_bound: bool = False

@@ -1,0 +1,367 @@
+"""The parameters of OpenID Connect in an authorization request (OpenID Connect Core section 3.1.2.1)."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from core.authentication.model.openid import (
+    API_PATH,
+    NO_CLAIMS,
+    SESSION_EXPIRY,
+    USER_CLAIMS,
+    USERINFO_PATH,
+    Acr,
+    OpenIdGrant,
+    RequestedClaims,
+    ResourceGrant,
+    Scope,
+    parse_scope,
+    split_scope,
+)
+from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, AuthorizationRefused, ResponseMode, respond
+from core.federation.oauth.model.pushed_requests import PushedRequest
+from core.kernel import uris
+from core.kernel.errors import Invalid
+from core.kernel.values import is_printable, parse_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, AuthorizationResponse
+    from core.programs.model.api_resources import ApiResource
+
+MAX_NONCE_LENGTH: Final = 1024
+MAX_CLAIMS_LENGTH: Final = 4096
+RESPONSE_TYPE: Final = "code"
+_MAX_AGE: Final = timedelta(days=3650)
+_KNOWN_CLAIMS: Final = USER_CLAIMS | {SESSION_EXPIRY, "acr", "sub"}
+
+
+class ResponseTypeRefused(AuthorizationRefused):
+    """Only response_type=code is supported: tokens never appear in a URL (RFC 9700 section 2.1.2)."""
+
+    oauth_error = "unsupported_response_type"
+
+
+class ResponseModeRefused(AuthorizationRefused):
+    """The response_mode must be query, fragment or form_post."""
+
+
+class RequestObjectRefused(AuthorizationRefused):
+    """The parameter `request` is not supported. Send the parameters themselves."""
+
+    oauth_error = "request_not_supported"
+
+
+class RequestUriRefused(AuthorizationRefused):
+    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the parameters, or send them themselves."""
+
+    oauth_error = "request_uri_not_supported"
+
+
+class RegistrationRefused(AuthorizationRefused):
+    """The parameter `registration` is not supported. An admin registers the application."""
+
+    oauth_error = "registration_not_supported"
+
+
+class PromptInvalid(AuthorizationRefused):
+    """The prompt must be none, or some of login, consent, select_account and create."""
+
+
+class MaxAgeInvalid(AuthorizationRefused):
+    """The max_age must be a number of seconds."""
+
+
+class NonceInvalid(AuthorizationRefused):
+    """The nonce must have at most 1024 characters, without control characters."""
+
+
+class ClaimsInvalid(AuthorizationRefused):
+    """The parameter `claims` must be a JSON object as in OpenID Connect Core section 5.5, of at most 4096 characters."""
+
+
+class IdTokenHintInvalid(AuthorizationRefused):
+    """The id_token_hint is not an ID token that was issued to this application."""
+
+
+class ResourceUnknown(AuthorizationRefused):
+    """This client may not ask for this resource, or the request names several. Send one that an admin has allowed for it."""
+
+    oauth_error = "invalid_target"
+
+
+class ResourceNotGranted(ResourceUnknown):
+    """This is not the granted resource, or the request names two. Leave the resource out, or send the one of the authorization request."""
+
+
+class ResourceMissing(ResourceUnknown):
+    """Send the API resource in the parameter resource. Applications get no tokens of their own for the API of Gatehouse."""
+
+
+class ResourceScopeUnknown(AuthorizationRefused):
+    """The resource has none of these scopes. Leave the scope out, or send scopes that the documentation of the API names."""
+
+    oauth_error = "invalid_scope"
+
+
+class ScopeNotGranted(Invalid):
+    """These scopes were not granted. Leave the scope out, or send granted ones."""
+
+    oauth_error = "invalid_scope"
+
+
+class ScopeNotAsked(ScopeNotGranted):
+    """The authorization request did not ask for one of these scopes. Leave the scope out, or send scopes of that request."""
+
+
+class SignInRequired(AuthorizationRefused):
+    """The user must sign in, which prompt=none forbids."""
+
+    oauth_error = "login_required"
+
+
+class ConsentRequired(AuthorizationRefused):
+    """The user must agree first, which prompt=none forbids."""
+
+    oauth_error = "consent_required"
+
+
+class AuthenticationUnmet(AuthorizationRefused):
+    """The user cannot authenticate as the application requires, for example because they have no second factor."""
+
+    oauth_error = "unmet_authentication_requirements"
+
+
+class AccessDenied(AuthorizationRefused):
+    """The user declined, or may not use this application."""
+
+    oauth_error = "access_denied"
+
+
+class Prompt(StrEnum):
+    """The pages that the user must see, or `none` (OpenID Connect Core section 3.1.2.1, Initiating User Registration 1.0)."""
+
+    NONE = "none"
+    LOGIN = "login"
+    CONSENT = "consent"
+    SELECT_ACCOUNT = "select_account"
+    CREATE = "create"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIdRequest:
+    """The parameters of a request, checked. Without the scope `openid`, `scope` is empty.
+
+    `required_acr` must be met, while `wished_acr` is met if the user can. `subject` is the user that
+    the answer must be about. `resource` is the audience of the access token, or None for the default.
+    `api` is the requested access to an API resource.
+    """
+
+    scope: tuple[Scope, ...] = ()
+    claims: RequestedClaims = NO_CLAIMS
+    prompt: frozenset[Prompt] = frozenset()
+    max_age: timedelta | None = None
+    required_acr: Acr | None = None
+    wished_acr: Acr | None = None
+    subject: UUID | None = None
+    resource: str | None = None
+    api: ResourceGrant | None = None
+
+    @property
+    def grant(self) -> OpenIdGrant | None:
+        """The requested grant, or None for a request of OAuth without a resource."""
+        return OpenIdGrant(self.scope, self.claims, self.resource, self.api) if self.scope or self.api is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestedMember:
+    """One member of the parameter `claims` (section 5.5.1)."""
+
+    is_essential: bool
+    values: tuple[str, ...]
+
+
+def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None, api: ApiResource | None = None) -> OpenIdRequest:
+    """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
+
+    `api` is the API resource that the request names, if the application may ask for it. Such a request
+    needs no scope `openid`.
+
+    Raises: the subclasses of AuthorizationRefused.
+    """
+    if request.request is not None:
+        raise RequestObjectRefused
+    if request.request_uri is not None and not isinstance(request, PushedRequest):
+        raise RequestUriRefused
+    if request.registration is not None:
+        raise RegistrationRefused
+    if request.response_mode not in (None, *ResponseMode):
+        raise ResponseModeRefused
+    if request.response_type not in (None, RESPONSE_TYPE):
+        raise ResponseTypeRefused
+    scope = parse_scope(request.scope)
+    is_openid = Scope.OPENID in scope
+    if is_openid and request.response_type is None:
+        raise ResponseTypeRefused("Send response_type=code.")
+    if request.nonce is not None and (len(request.nonce) > MAX_NONCE_LENGTH or not is_printable(request.nonce)):
+        raise NonceInvalid
+    id_token, userinfo = _parse_claims(request.claims if is_openid else None)
+    required_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
+    return OpenIdRequest(
+        scope=scope if is_openid else (),
+        claims=RequestedClaims(_user_claims(id_token), _user_claims(userinfo)),
+        prompt=_parse_prompt(request.prompt),
+        max_age=_parse_max_age(request.max_age),
+        required_acr=required_acr,
+        wished_acr=wished_acr,
+        subject=_subject(id_token.get("sub"), userinfo.get("sub"), hint_subject),
+        resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
+        api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
+    )
+
+
+def refusal_response(authorization: Authorization, refusal: AuthorizationRefused, base_url: str) -> AuthorizationResponse:
+    """Return the response that reports the refusal to the application.
+
+    If the application sent a request object, the state and the response mode in it count, so that it
+    understands the answer. No signature is needed for that: the redirect URI is a registered one.
+    """
+    if authorization.request.request is not None:
+        members = _read_request_object(authorization.request.request)
+        authorization = replace(authorization, request=replace(authorization.request, **members))
+    return respond(authorization, base_url, error=refusal.oauth_error, error_description=refusal.message)
+
+
+def _read_request_object(text: str) -> dict[str, str]:
+    """Return the state and the response mode in a request object, unverified."""
+    try:
+        payload = text.split(".")[1]
+        members = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (IndexError, ValueError, RecursionError):
+        return {}
+    if not isinstance(members, dict):
+        return {}
+    fields: dict[str, str] = {}
+    if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and is_printable(state):
+        fields["state"] = state
+    if isinstance(mode := members.get("response_mode"), str):
+        fields["response_mode"] = mode
+    return fields
+
+
+def _parse_prompt(text: str | None) -> frozenset[Prompt]:
+    """Return the prompts. Unknown ones are refused. Raises: PromptInvalid."""
+    try:
+        prompt = frozenset(Prompt(name) for name in (text or "").split(" ") if name)
+    except ValueError:
+        raise PromptInvalid from None
+    if Prompt.NONE in prompt and len(prompt) > 1:
+        raise PromptInvalid
+    return prompt
+
+
+def _parse_max_age(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise MaxAgeInvalid
+    return min(timedelta(seconds=int(text)), _MAX_AGE)
+
+
+def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> str | None:
+    """Return the audience of a request without an API resource, or None for the userinfo endpoint. Raises: ResourceUnknown."""
+    if text is None:
+        return None
+    canonical = uris.normalize(text)
+    if is_openid and canonical == uris.normalize(base_url + USERINFO_PATH):
+        return None
+    if is_openid and canonical == uris.normalize(base_url + API_PATH):
+        return base_url + API_PATH
+    raise ResourceUnknown
+
+
+def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
+    """Return the requested access to an API resource. Scopes that it does not have are ignored, like those of OpenID Connect.
+
+    Raises: ResourceScopeUnknown if no requested scope is known.
+    """
+    names = split_scope(text)
+    scope = api.known_scopes(names)
+    if names and not scope and not is_openid:
+        raise ResourceScopeUnknown
+    return ResourceGrant(api.id, scope, api.token_seconds)
+
+
+def _parse_claims(text: str | None) -> tuple[dict[str, _RequestedMember], dict[str, _RequestedMember]]:
+    """Return the members for the ID token and for the userinfo endpoint. Unknown parts are ignored. Raises: ClaimsInvalid."""
+    if text is None:
+        return {}, {}
+    if len(text) > MAX_CLAIMS_LENGTH:
+        raise ClaimsInvalid
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ClaimsInvalid from None
+    if not isinstance(members, dict):
+        raise ClaimsInvalid
+    return _parse_members(members.get("id_token")), _parse_members(members.get("userinfo"))
+
+
+def _parse_members(members: Any) -> dict[str, _RequestedMember]:
+    if members is None:
+        return {}
+    if not isinstance(members, dict):
+        raise ClaimsInvalid
+    return {name: _parse_member(member) for name, member in members.items() if name in _KNOWN_CLAIMS}
+
+
+def _parse_member(member: Any) -> _RequestedMember:
+    if member is None:
+        return _RequestedMember(is_essential=False, values=())
+    if not isinstance(member, dict):
+        raise ClaimsInvalid
+    values = member.get("values", [member["value"]] if "value" in member else [])
+    if not isinstance(values, list):
+        raise ClaimsInvalid
+    return _RequestedMember(member.get("essential") is True, tuple(value for value in values if isinstance(value, str)))
+
+
+def _user_claims(members: Mapping[str, _RequestedMember]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in members if name in USER_CLAIMS or name == SESSION_EXPIRY))
+
+
+def _acr(acr_values: str | None, member: _RequestedMember | None) -> tuple[Acr | None, Acr | None]:
+    """Return the required and the wished class. An essential class of unknown names only cannot be met. Raises: AuthenticationUnmet."""
+    essential: tuple[str, ...] = ()
+    wished = tuple((acr_values or "").split(" "))
+    if member is not None and member.is_essential:
+        essential = member.values
+    elif member is not None and member.values:
+        wished = member.values
+    if essential and not any(value in tuple(Acr) for value in essential):
+        raise AuthenticationUnmet
+    preferred = next((value for value in wished if value in tuple(Acr)), None)  # unknown ones are ignored
+    return _weakest(essential), Acr.MFA if preferred == Acr.MFA else None
+
+
+def _weakest(values: tuple[str, ...]) -> Acr | None:
+    """Return MFA if no other known class is accepted. One factor is always met."""
+    return Acr.MFA if Acr.MFA in values and Acr.PASSWORD not in values else None
+
+
+def _subject(in_id_token: _RequestedMember | None, in_userinfo: _RequestedMember | None, hint_subject: UUID | None) -> UUID | None:
+    """Return the user that the answer must be about. A name that is not one of our ids is no user. Raises: ClaimsInvalid."""
+    subjects = {hint_subject} if hint_subject is not None else set()
+    for member in (in_id_token, in_userinfo):
+        if member is not None and member.values:
+            subjects.add(parse_id(member.values[0]) or UUID(int=0))
+    if len(subjects) > 1:
+        raise ClaimsInvalid("The parameters name different users.")
+    return next(iter(subjects), None)

@@ -1,0 +1,259 @@
+"""Values and rules of a service's SAML configuration and signing certificate."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from core.kernel import uris
+from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel.values import is_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.callers import ServiceContext
+
+CERTIFICATE_YEARS: Final = 3
+PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this time
+MAX_ENTITY_ID_LENGTH: Final = 1024  # SAML core section 8.3.6
+MAX_URL_LENGTH: Final = 2048
+MAX_ATTRIBUTE_NAME_LENGTH: Final = 256
+MAX_CERTIFICATE_LENGTH: Final = 16 * 1024  # of the PEM of a service
+
+
+class EntityIdMissing(Invalid):
+    """SAML needs the entity ID of the application. Copy it from the settings or the metadata of the application."""
+
+
+class EntityIdInvalid(Invalid):
+    """The entity ID must have 1 to 1024 characters, without spaces at the start or the end. The application defines it."""
+
+
+class AcsUrlMissing(Invalid):
+    """SAML needs the response URL (ACS) of the application. Copy it from the settings or the metadata of the application."""
+
+
+class AcsUrlInvalid(Invalid):
+    """The response URL (ACS) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+
+
+class SloUrlInvalid(Invalid):
+    """The URL for logouts (SLO) must start with https://, or with http:// on localhost, and have no user name and no fragment."""
+
+
+class SloCertificateInvalid(Invalid):
+    """The certificate for logouts must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits, without a private key."""
+
+
+class NameIdFormatUnknown(Invalid):
+    """The name_id_format must be emailAddress, unspecified, persistent or transient, or the URN of one of them."""
+
+
+class AttributeSourceUnknown(Invalid):
+    """The attribute_mapping has an unknown source. The sources are email and id."""
+
+
+class AttributeNameInvalid(Invalid):
+    """The attribute names must be different and have 1 to 256 characters, without spaces at the start or the end."""
+
+
+class SignatureRequired(Invalid):
+    """Responses must be signed. Sign assertions, responses or both."""
+
+
+class SamlNotEnabled(Invalid):
+    """SAML is not enabled for this service. Enable it first, then create a certificate."""
+
+
+class CertificateNotFound(NotFound):
+    """This service has no active certificate. Create one."""
+
+
+class NextCertificateNotFound(NotFound):
+    """This service has no next certificate. Create one, and give the application the new metadata before you activate it."""
+
+
+class NextCertificateExists(Conflict):
+    """This service already has a next certificate. Activate it, or delete it first."""
+
+
+class PreviousCertificateNotFound(NotFound):
+    """There is no previous certificate to return to. It is kept for 7 days after an activation."""
+
+
+class SamlDisabled(NotFound):
+    """This service does not support sign-in with SAML. The application's administrators can set it up."""
+
+
+class NameIdFormat(StrEnum):
+    """The kind of name that a service knows its users by (SAML core section 8.3)."""
+
+    EMAIL = "urn:oasis:names:tc:SAML:1.1:nameid-format:emailAddress"
+    UNSPECIFIED = "urn:oasis:names:tc:SAML:1.1:nameid-format:unspecified"
+    PERSISTENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
+    TRANSIENT = "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"
+
+    @classmethod
+    def parse(cls, text: str) -> NameIdFormat:
+        """Return the format with this URN or short name. Raises: NameIdFormatUnknown."""
+        for name_id_format in cls:
+            if text in (name_id_format.value, name_id_format.value.rpartition(":")[2]):
+                return name_id_format
+        raise NameIdFormatUnknown
+
+
+class AttributeSource(StrEnum):
+    """The account data that an attribute can contain."""
+
+    EMAIL = "email"
+    ID = "id"
+
+
+# The attribute names of a service without an attribute mapping (decision 182).
+DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamlConfiguration:
+    """The SAML settings of a service."""
+
+    enabled: bool = False
+    entity_id: str | None = None
+    acs_url: str | None = None
+    slo_url: str | None = None
+    slo_certificate: str | None = None  # PEM; verifies the signatures of the service's LogoutRequests
+    name_id_format: NameIdFormat | None = None  # None only before the first configuration
+    attribute_mapping: Mapping[str, str] | None = None  # source to attribute name; None for DEFAULT_ATTRIBUTES
+    sign_assertions: bool = True
+    sign_response: bool = True
+
+    @property
+    def slo_certificate_sha256(self) -> str | None:
+        """The SHA-256 fingerprint of `slo_certificate` in hexadecimal, for events."""
+        pem = self.slo_certificate
+        if pem is None:
+            return None
+        return sha256(b64decode("".join(line for line in pem.splitlines() if not line.startswith("-----")))).hexdigest()
+
+
+NOT_CONFIGURED: Final = SamlConfiguration()
+
+
+class CertificateState(StrEnum):
+    """The use of a certificate that has a key, in the order of the metadata. Only the active one signs."""
+
+    ACTIVE = "active"
+    NEXT = "next"  # for the application to learn before it is activated
+    PREVIOUS = "previous"  # for PREVIOUS_KEPT, so that the activation can be undone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamlCertificate:
+    """A signing key and its X.509 certificate. Times are UTC."""
+
+    id: UUID
+    certificate: str  # PEM
+    # Returns PKCS #8 in PEM. The key stays encrypted until a signature needs it. Equal functions
+    # return the same key. Raises ports.crypto.SealBroken if it cannot be decrypted.
+    private_key: Callable[[], bytes] = field(repr=False, compare=False)
+    valid_from: datetime
+    valid_until: datetime
+    created_at: datetime
+    kept_until: datetime | None = None  # of the previous certificate of a service
+
+
+@dataclass(frozen=True, slots=True)
+class SamlSetup:
+    """A service with its SAML configuration and its active certificate, or None where it has none."""
+
+    service: ServiceContext
+    configuration: SamlConfiguration | None
+    certificate: SamlCertificate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamlIdentityProvider:
+    """The enabled SAML identity provider of a service.
+
+    It has the service's SAML settings and the certificate for signatures.
+    """
+
+    service: ServiceContext
+    entity_id: str  # of the service, not of this identity provider
+    acs_url: str
+    slo_url: str | None
+    slo_certificate: str | None
+    name_id_format: NameIdFormat
+    attribute_mapping: Mapping[str, str]
+    sign_assertions: bool
+    sign_response: bool
+    certificate: SamlCertificate
+
+
+def endpoint_path(org_slug: str, service_slug: str, endpoint: str = "") -> str:
+    """Return the path of an endpoint of a service's identity provider.
+
+    The endpoints are `metadata`, `sso`, `slo` and `authenticate`.
+
+    Without an endpoint it is the path of the identity provider's entity id.
+    """
+    return f"/saml/{org_slug}/{service_slug}{endpoint and '/'}{endpoint}"
+
+
+def endpoint_url(base_url: str, service: ServiceContext, endpoint: str = "") -> str:
+    """Return the absolute URL of an endpoint of a service's identity provider.
+
+    Without an endpoint it is the identity provider's entity id.
+    """
+    return base_url + endpoint_path(service.org_slug, service.slug, endpoint)
+
+
+def validate(configuration: SamlConfiguration) -> SamlConfiguration:
+    """Return the configuration if it is valid.
+
+    Raises: EntityIdMissing, AcsUrlMissing, EntityIdInvalid, AcsUrlInvalid, SloUrlInvalid,
+    AttributeSourceUnknown, AttributeNameInvalid, SignatureRequired.
+    """
+    if configuration.enabled and not configuration.entity_id:
+        raise EntityIdMissing
+    if configuration.enabled and not configuration.acs_url:
+        raise AcsUrlMissing
+    if configuration.entity_id is not None and not is_name(configuration.entity_id, MAX_ENTITY_ID_LENGTH):
+        raise EntityIdInvalid
+    configuration = with_canonical_urls(configuration)
+    if configuration.acs_url is not None and (flaw := endpoint_flaw(configuration.acs_url)):
+        raise AcsUrlInvalid(f"The response URL (ACS) is not allowed: {flaw}")
+    if configuration.slo_url is not None and (flaw := endpoint_flaw(configuration.slo_url)):
+        raise SloUrlInvalid(f"The URL for logouts (SLO) is not allowed: {flaw}")
+    if configuration.attribute_mapping is not None:
+        if not set(configuration.attribute_mapping) <= set(AttributeSource):
+            raise AttributeSourceUnknown
+        names = list(configuration.attribute_mapping.values())
+        if len(set(names)) < len(names) or not all(is_name(name, MAX_ATTRIBUTE_NAME_LENGTH) for name in names):
+            raise AttributeNameInvalid
+    if not configuration.sign_assertions and not configuration.sign_response:
+        raise SignatureRequired
+    return configuration
+
+
+def is_name(text: str, max_length: int) -> bool:
+    """Return whether this is printable text of at most `max_length` characters, without spaces around it."""
+    return 0 < len(text) <= max_length and text == text.strip() and is_printable(text)
+
+
+def with_canonical_urls(configuration: SamlConfiguration) -> SamlConfiguration:
+    """Return the configuration with its URLs in canonical form."""
+    acs_url, slo_url = [None if url is None else uris.canonicalize(url) for url in (configuration.acs_url, configuration.slo_url)]
+    return replace(configuration, acs_url=acs_url, slo_url=slo_url)
+
+
+def endpoint_flaw(url: str) -> str | None:
+    """Return why this cannot be a URL of an application, as `uris.web_flaw` does, or None if it can."""
+    return uris.web_flaw(url) if len(url) <= MAX_URL_LENGTH else f"it has more than {MAX_URL_LENGTH} characters."

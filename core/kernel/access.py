@@ -1,0 +1,273 @@
+"""Access: whether a caller may do something. Runs at the edge, and again inside the transaction that writes (security Z-5)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from core.kernel.api_scopes import ApiScope, ScopeInsufficient, in_order, scope_of
+from core.kernel.callers import (
+    MembershipState,
+    OrganizationContext,
+    OrganizationStatus,
+    Person,
+    PersonalTokenContext,
+    ServiceAccountCaller,
+    ServiceKey,
+    SessionContext,
+)
+from core.kernel.claims import Claims
+from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
+from core.kernel.policy import Policy
+from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Permission, Role, has_capability
+from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check_sign_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """The requirements of a route on its caller.
+
+    `scope` is needed by tokens that have scopes. None: such tokens cannot use the route. A route that
+    `needs_person` needs a user with a session. The effect of a route that `outlives` remains when
+    its caller is gone.
+    """
+
+    capability: Capability | None = None
+    scope: ApiScope | None = None
+    inactive: bool = False  # the organization need not be active
+    needs_person: bool = False
+    outlives: bool = False
+
+
+class NotAMember(Forbidden):
+    """You are not a member of the organization that this token was issued for. Sign in again."""
+
+
+class NotOfThisOrganization(Forbidden):
+    """You are not a member of this organization."""
+
+
+class OwnMembershipNotConfirmed(Forbidden):
+    """Confirm first that you are a member of this organization. The page of your organizations has a button for it."""
+
+
+class RoleInsufficient(Forbidden):
+    """Your role in this organization does not allow this. Ask an admin or the owner of the organization."""
+
+    audited = True
+
+
+class NotAnEndUser(Forbidden):
+    """You are no longer a user of the service that this token was issued for. Sign in to it again."""
+
+
+class NotForApplications(Forbidden):
+    """An application's token cannot do this. Sign in to your account and do it there."""
+
+
+class NotWithOpenId(NotForApplications):
+    """No scope of OpenID Connect gives this data to an application. Its users can see it in their account."""
+
+
+class NeedsPerson(Forbidden):
+    """Only a signed-in user can do this. Sign in, and use the access token of that session."""
+
+    audited = True
+
+
+class NotForServiceAccounts(Forbidden):
+    """The effect of this remains when the service account is gone. Do it as a user, or ask an owner to grant the capability by name."""
+
+    audited = True
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(
+            "The effect of this remains when the service account is gone. "
+            f"Do it as a user, or ask an owner to grant the service account the capability {capability.value}."
+        )
+
+
+class NotForPersonalTokens(Forbidden):
+    """Personal access tokens cannot do this. Sign in, and use the access token of that session."""
+
+
+class PersonalTokenElsewhere(Forbidden):
+    """This personal access token is limited to another organization, or to your own account. Create one for this organization."""
+
+
+class PermissionMissing(Forbidden):
+    """This API key does not have the required permission. Use a key that has it."""
+
+    audited = True
+
+    def __init__(self, permission: Permission, key: ServiceKey) -> None:
+        super().__init__(f"This API key does not have the permission {permission.value}.")
+        self.caller = key
+
+
+class BlockedByDirectory(Forbidden):
+    """The organization's directory has deactivated you, so you cannot use its services. Ask your organization's administrators."""
+
+
+class NotAPlatformOwner(Forbidden):
+    """Only platform owners may do this. Ask the operator of Gatehouse."""
+
+
+class ImpersonatedElsewhere(Forbidden):
+    """This impersonation is limited to another organization. Start one that names this organization, or none."""
+
+
+class NotWhileImpersonating(Forbidden):
+    """This cannot be done while impersonating a user. End the impersonation first."""
+
+
+class MfaMissing(AuthenticationInsufficient):
+    """You have enabled two-factor authentication since you signed in here. Sign in again to do this."""
+
+    needed: Mapping[str, str] = {"acr_values": "mfa"}
+
+
+class AddressNotVerified(Forbidden):
+    """Verify your email address first. Open the link in the email that we sent you, or request a new one."""
+
+
+class AccountGone(NotFound):
+    """The account no longer exists."""
+
+
+class OrganizationNotFound(NotFound):
+    """This organization does not exist."""
+
+
+def to_person(
+    claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
+) -> Person:
+    """Return the user of a token, from its claims and the current state of its session.
+
+    `allow_former_users` accepts users who have left the organization or the service of the token,
+    which is only context then (decision 54).
+
+    Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
+    the user has left the organization; NotAnEndUser if the user no longer uses the service
+    (decision 52).
+    """
+    if session is None:
+        raise SessionEnded
+    organization = session.organization if claims.org_id is not None else None
+    if session.service is not None:
+        if not session.uses_service and not allow_former_users:
+            raise NotAnEndUser
+    elif claims.org_id is not None and organization is None and not allow_former_users:
+        raise NotAMember
+    return Person(
+        user_id=session.user_id,
+        email=session.email,
+        email_verified=session.email_verified_at is not None,
+        session_id=claims.session_id,
+        is_platform_owner=session.is_platform_owner,
+        organization=organization,
+        service=session.service,
+        impersonator_id=session.impersonator_id,
+        impersonated_in=session.impersonated_in,
+        mfa_missing=session.mfa_missing,
+        key_thumbprint=claims.key_thumbprint,
+        sign_in=session.sign_in,
+        openid_scope=() if session.service is None else claims.scope,
+        address=address,
+        agent=agent,
+    )
+
+
+def require_mfa(person: Person) -> None:
+    """Check that the session of a user with a second factor started with that factor, or on a trusted device.
+
+    Call this before every sign-in to an application (security A-10, V-3, X-8).
+
+    Raises: MfaMissing.
+    """
+    if person.mfa_missing:
+        raise MfaMissing
+
+
+def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
+    """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
+
+    Programs are not asked: neither personal access tokens nor, unless the sign-in must be fresh, the tokens of applications.
+
+    Raises: SignInNotRecent; NotWhileImpersonating.
+    """
+    if user.personal_token is not None or (user.service is not None and age is SignInAge.RECENT):
+        return
+    if user.impersonator_id is not None and age is not SignInAge.ANY:
+        raise NotWhileImpersonating
+    check_sign_in(user.sign_in, age, policy, now)
+
+
+def require_capability(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
+    """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
+
+    Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
+    checked in this order (decisions 16, 17).
+    """
+    if state is None:
+        raise OrganizationNotFound
+    if state.role is None:
+        raise NotOfThisOrganization
+    if not has_capability(state.role, capability):
+        raise RoleInsufficient
+    if state.status is not OrganizationStatus.ACTIVE and not inactive:
+        raise OrganizationNotActive
+    return OrganizationContext(state.id, state.slug, state.status, state.role)
+
+
+def require_permission(key: ServiceKey, permission: Permission) -> None:
+    """Check that an API key has `permission` and that its organization is active.
+
+    Raises: PermissionMissing, OrganizationNotActive, checked in this order (decision 16).
+    """
+    if permission not in key.permissions:
+        raise PermissionMissing(permission, key)
+    if key.service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+
+
+def check_service_account(account: ServiceAccountCaller, requirement: Requirement) -> None:
+    """Check that a service account may call a route with this requirement. The caller has checked its role.
+
+    Raises: NeedsPerson, NotForServiceAccounts, ScopeInsufficient, checked in this order.
+    """
+    capability = requirement.capability
+    is_grantable = capability is not None and capability in GRANTABLE
+    is_granted = is_grantable and capability in account.granted
+    if requirement.scope is None or (requirement.needs_person and not is_granted):
+        raise NeedsPerson
+    if requirement.outlives and not is_granted:
+        raise NotForServiceAccounts(capability) if is_grantable and capability is not None else NeedsPerson()
+    if requirement.scope not in account.scopes:
+        raise ScopeInsufficient(requirement.scope)
+
+
+def check_personal_token(token: PersonalTokenContext, requirement: Requirement, org_id: UUID | None) -> None:
+    """Check that a personal access token may call a route with this requirement.
+
+    `org_id` is the organization that the route acts in, or None for the user's own account.
+
+    Raises: NotForPersonalTokens, PersonalTokenElsewhere, ScopeInsufficient, checked in this order.
+    """
+    if requirement.scope is None or requirement.needs_person:
+        raise NotForPersonalTokens
+    if token.org_id != org_id:
+        raise PersonalTokenElsewhere
+    if requirement.scope not in token.scopes:
+        raise ScopeInsufficient(requirement.scope)
+
+
+def allowed_scopes(role: Role, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:
+    """Return the scopes that a token of an organization's caller with this role can use. `scopes` narrows them, unless it is None."""
+    usable = {
+        scope
+        for capability in CAPABILITIES[role]
+        for changes in ((False,) if capability.endswith(".view") else (False, True))
+        if (scope := scope_of(capability, changes=changes)) is not None
+    }
+    return in_order(usable if scopes is None else usable & scopes)

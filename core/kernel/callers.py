@@ -1,0 +1,252 @@
+"""Callers with credentials, and the organization, service or session that they act in."""
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from core.kernel.api_scopes import ApiScope
+from core.kernel.causes import Caller
+from core.kernel.roles import Capability, Permission, Role
+from core.kernel.sign_in_age import SignInFacts
+from core.kernel.values import Email
+
+
+class OrganizationStatus(StrEnum):
+    """The lifecycle states of an organization."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationContext:
+    """The current state of the organization that a token was issued for."""
+
+    id: UUID
+    slug: str
+    status: OrganizationStatus
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceContext:
+    """The current state of the service of a session or an API key, and of its organization."""
+
+    id: UUID
+    slug: str
+    client_id: UUID
+    is_public: bool  # a single-page, mobile or desktop application, which cannot keep a secret
+    org_id: UUID
+    org_slug: str
+    status: OrganizationStatus  # of the organization
+    access_token_seconds: int | None = None  # the lifetimes of its tokens; None for those of the platform
+    refresh_token_seconds: int | None = None
+    enterprise: bool = False  # the rules of IPSIE SL1
+    requires_second_factor: bool = False  # in each sign-in
+    require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
+    dpop_bound_access_tokens: bool = False  # RFC 9449 section 5.2
+    always_ask_consent: bool = False  # in each sign-in
+
+    @property
+    def refuses_passwords(self) -> bool:
+        """Whether the application gets no tokens for a password or an email code of the user.
+
+        A sign-in with either has no pushed request, no DPoP proof, and no page that asks for consent.
+        """
+        is_bound = self.require_pushed_authorization_requests or self.dpop_bound_access_tokens
+        return self.is_public or self.is_code_flow_only or is_bound or self.always_ask_consent
+
+    @property
+    def is_code_flow_only(self) -> bool:
+        """Whether applications can start sessions with the authorization code flow only, and not by password or device flow.
+
+        IPSIE SL1 has no other flow. In no other flow can we ask for the second factor again: a
+        trusted device skips it, and a device approval comes from a session that may lack it.
+        """
+        return self.enterprise or self.requires_second_factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceKey(Caller):
+    """A program with an API key of a service."""
+
+    key_id: UUID
+    permissions: frozenset[Permission]
+    service: ServiceContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScimClient(Caller):
+    """A directory with a SCIM token of an organization."""
+
+    token_id: UUID
+    org_id: UUID
+    org_slug: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalTokenContext:
+    """A live personal access token. It acts in one organization, or on the user's own account if `org_id` is None."""
+
+    id: UUID
+    prefix: str
+    scopes: frozenset[ApiScope]
+    org_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person(Caller):
+    """A user with a live session. Every right is read from the database for this request (security J-5).
+
+    `service` is set if an application holds the token, because the user signed in to that service.
+    Such a token allows only a few actions (security J-9). `impersonated_in` is the only organization
+    that an impersonation may act in, or None if it may act in all organizations of the user.
+    `mfa_missing` is true if the user enabled the second factor in another session after this one
+    had started. `personal_token` is set if a program presents a personal access token of the user. Its
+    id is also `session_id`.
+    """
+
+    user_id: UUID
+    email: Email
+    email_verified: bool = False
+    session_id: UUID
+    is_platform_owner: bool = False
+    organization: OrganizationContext | None = None
+    service: ServiceContext | None = None
+    impersonator_id: UUID | None = None
+    impersonated_in: UUID | None = None
+    mfa_missing: bool = False
+    personal_token: PersonalTokenContext | None = None
+    key_thumbprint: str | None = None  # of the key that the access token is bound to
+    sign_in: SignInFacts | None = None  # the last one in the session; None during an impersonation, and for a personal access token
+    openid_scope: tuple[str, ...] = ()  # of an application's token with OpenID Connect; empty for all other tokens
+
+    @property
+    def actor_id(self) -> UUID:
+        return self.user_id
+
+    def sees(self, scope: str) -> bool:
+        """Return whether the token shows what this scope of OpenID Connect gives. Only applications with `openid` need the scope."""
+        return not self.openid_scope or scope in self.openid_scope
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """A browser session on our own pages: provider, device and time (UTC) of the sign-in.
+
+    All factors were verified, and no impersonator uses it. `provider` is None if an earlier release
+    started the session.
+    """
+
+    id: UUID
+    provider: str | None
+    device_id: UUID | None
+    created_at: datetime
+    second_factor: bool = False  # whether this sign-in used it; a trusted device skips it
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user before this sign-in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor(Person):
+    """A user who is signed in on our own pages in a browser. This session is the basis of single sign-on."""
+
+    browser: BrowserSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member(Person):
+    """A user who acts in the organization of the path. The organization of the token is only context (decision 54)."""
+
+    acts_in: OrganizationContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountCaller(Caller):
+    """A program with an access token of a service account. Every right is read from the database for this request.
+
+    `scopes` are those of the token that the account still has. `granted` are the capabilities that an
+    owner granted by name. `org_id` is None for a service account of the platform.
+    """
+
+    account_id: UUID
+    credential_id: UUID
+    name: str
+    scopes: frozenset[ApiScope]
+    granted: frozenset[Capability] = frozenset()
+    org_id: UUID | None = None
+
+    @property
+    def actor_id(self) -> UUID:
+        return self.account_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingServiceAccount(ServiceAccountCaller):
+    """A service account that acts in its organization."""
+
+    acts_in: OrganizationContext
+
+
+# The callers of the routes of an organization. A route that needs a person has a Member.
+OrganizationCaller = Member | ActingServiceAccount
+
+
+# The callers of the routes of the platform.
+PlatformCaller = Person | ServiceAccountCaller
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipState:
+    """The status of an organization, and the role of a user in it. `role` is None if the user is not a member."""
+
+    id: UUID
+    slug: str
+    status: OrganizationStatus
+    role: Role | None
+    confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """A live session, loaded by one statement: its user, and the organizations or the service around it.
+
+    `organization` is the organization of the token, or None if the user is not a member of it.
+    `acts_in` is the organization of the path, or None if the path has none or an unknown one. The
+    session of an application has a `service` instead, and `uses_service` tells whether the user
+    still uses it.
+    """
+
+    user_id: UUID
+    email: Email
+    email_verified_at: datetime | None
+    is_platform_owner: bool
+    organization: OrganizationContext | None
+    impersonator_id: UUID | None = None
+    acts_in: MembershipState | None = None
+    service: ServiceContext | None = None
+    uses_service: bool = False
+    mfa_missing: bool = False
+    impersonated_in: UUID | None = None
+    sign_in: SignInFacts | None = None
+
+
+def to_acting_service_account(account: ServiceAccountCaller, organization: OrganizationContext) -> ActingServiceAccount:
+    """Return the service account as one that acts in its organization."""
+    return ActingServiceAccount(
+        **{field.name: getattr(account, field.name) for field in fields(ServiceAccountCaller)}, acts_in=organization
+    )
+
+
+def to_acting_member(user: Person, state: MembershipState | None) -> Member | None:
+    """Return the user as a member who acts in this organization, or None if they are not a member. The role may not allow any action."""
+    if state is None or state.role is None:
+        return None
+    return to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role))
+
+
+def to_member(user: Person, organization: OrganizationContext) -> Member:
+    """Return the user as a member who acts in this organization."""
+    return Member(**{field.name: getattr(user, field.name) for field in fields(Person)}, acts_in=organization)

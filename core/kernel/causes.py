@@ -1,0 +1,24 @@
+"""The causes of changes: HTTP clients without credentials, and the service itself. All callers derive from `Caller`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The cause of a change. `transaction(by=...)` writes it into audit entries."""
+
+    address: str | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anonymous(Caller):
+    """An HTTP client without credentials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System(Caller):
+    """The service itself: an actor, or a command that the operator runs."""
+
+
+SYSTEM = System()

@@ -1,0 +1,79 @@
+"""The claims of the tokens that we issue to our own API. Times are UTC."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from core.kernel.values import Email
+
+# The client id of the platform's own frontend, a public client that signs users in to the platform
+# itself (decision 88).
+FRONTEND_CLIENT_ID: Final = "frontend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """The claims of an access token (decision 36). Times are UTC.
+
+    `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for
+    a later organization with the same slug (security J-6). The token of a service names the
+    service, and its audience is the service's `client_id`, unless `audience` is set. `plan`,
+    `subscription_status` and `features` describe the subscription when the token was issued
+    (decision 37), and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
+    2.2.1). Gatehouse itself never decides by them.
+    """
+
+    user_id: UUID
+    session_id: UUID
+    email: Email | None  # None for an application that was granted `openid` without `email`
+    email_verified: bool
+    token_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+    org: str = ""
+    org_id: UUID | None = None
+    service: str = ""
+    client_id: UUID | None = None
+    plan: str | None = None
+    subscription_status: str | None = None
+    features: tuple[str, ...] | None = None
+    impersonator_id: UUID | None = None  # set if the session is an impersonation
+    audience: str | None = None  # of a token of OpenID Connect: the userinfo endpoint, or a resource (RFC 8707)
+    scope: tuple[str, ...] = ()  # granted with `openid`
+    auth_time: datetime | None = None
+    acr: str | None = None
+    amr: tuple[str, ...] = ()
+    key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`, RFC 9449 section 6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramClaims:
+    """The claims of an access token that a program got for itself (RFC 6749 section 4.4). Times are UTC.
+
+    The subject is the program itself, a service account or an application (RFC 9068 section 2.2).
+    `credential_id` is the credential with which it authenticated, and takes the place of a session.
+    """
+
+    client_id: UUID
+    credential_id: UUID
+    token_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+    audience: str
+    scope: tuple[str, ...]
+    is_of_api: bool = False  # for our own API, and not for an API resource of an organization
+    org: str = ""  # the organization of the program; empty for a program of the platform
+    org_id: UUID | None = None
+    key_thumbprint: str | None = None  # of the key that the token is bound to (`cnf.jkt`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreAuthClaims:
+    """The claims of a pre-auth token: the first factor was verified. Times are UTC."""
+
+    id: UUID  # of the pending sign-in
+    user_id: UUID
+    issued_at: datetime
+    expires_at: datetime
+    saml_state: str | None = field(default=None, repr=False)  # of the SAML sign-on that started this sign-in

@@ -1,0 +1,124 @@
+"""Roles with their capabilities, and the permissions of API keys."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Self
+
+
+class Role(StrEnum):
+    """Membership roles, from the most to the least powerful."""
+
+    OWNER = "owner"
+    ADMIN = "admin"
+    MEMBER = "member"
+
+    def is_above(self, other: Self) -> bool:
+        """Return whether this role is more powerful than the other (security R-1)."""
+        roles = list(Role)
+        return roles.index(self) < roles.index(other)
+
+
+# Every endpoint of an organization or the platform requires exactly one (decision 189).
+class Capability(StrEnum):
+    """A right of a role, or of platform owners."""
+
+    ORGANIZATION_VIEW = "organization.view"  # every role has it
+    ORGANIZATION_MANAGE = "organization.manage"
+    ORGANIZATION_OWN = "organization.own"  # transfer or delete the organization; only the owner has it
+    MEMBERS_VIEW = "members.view"
+    MEMBERS_MANAGE = "members.manage"
+    ROLES_MANAGE = "roles.manage"
+    BILLING_MANAGE = "billing.manage"
+    SERVICES_VIEW = "services.view"
+    SERVICES_CREATE = "services.create"
+    SERVICES_MANAGE = "services.manage"
+    API_KEYS_VIEW = "api_keys.view"
+    API_KEYS_MANAGE = "api_keys.manage"
+    END_USERS_VIEW = "end_users.view"
+    END_USERS_MANAGE = "end_users.manage"
+    RESOURCES_VIEW = "resources.view"
+    RESOURCES_MANAGE = "resources.manage"
+    SERVICE_ACCOUNTS_MANAGE = "service_accounts.manage"
+    WEBHOOKS_MANAGE = "webhooks.manage"
+    INTEGRATIONS_MANAGE = "integrations.manage"  # SAML, SCIM, SIEM, SMTP, domain
+    AUDIT_VIEW = "audit.view"
+    ANALYTICS_VIEW = "analytics.view"
+    # Of platform owners, who have them in no organization
+    PLATFORM_ORGANIZATIONS_VIEW = "platform_organizations.view"
+    PLATFORM_ORGANIZATIONS_MANAGE = "platform_organizations.manage"
+    PLATFORM_USERS_VIEW = "platform_users.view"
+    PLATFORM_USERS_MANAGE = "platform_users.manage"
+    PLATFORM_AUDIT_VIEW = "platform_audit.view"
+    PLATFORM_INSTALLATION_VIEW = "platform_installation.view"
+    PLATFORM_OWN = "platform.own"  # owners, impersonation, deletion of organizations, service accounts
+
+    @property
+    def is_of_platform(self) -> bool:
+        return self.startswith("platform")
+
+
+_VIEWED_BY_MEMBERS: Final = frozenset(
+    {
+        Capability.ORGANIZATION_VIEW,
+        Capability.MEMBERS_VIEW,
+        Capability.SERVICES_VIEW,
+        Capability.API_KEYS_VIEW,
+        Capability.END_USERS_VIEW,
+        Capability.RESOURCES_VIEW,
+        Capability.ANALYTICS_VIEW,
+    }
+)
+
+
+_OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
+
+
+CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
+    {
+        Role.OWNER: _OF_ORGANIZATION,
+        Role.ADMIN: _OF_ORGANIZATION - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
+        Role.MEMBER: _VIEWED_BY_MEMBERS,
+    }
+)
+
+
+# The capabilities that an owner can grant a service account by name, and the changes that each allows: effects
+# that remain when the account is gone. No other one is ever granted.
+GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
+    {
+        Capability.MEMBERS_MANAGE: (
+            "Invite admins, remove members, unblock users, send password resets, accept invitations, and revoke personal tokens."
+        ),
+        Capability.ROLES_MANAGE: "Change the roles of members.",
+        Capability.SERVICES_CREATE: "Create applications.",
+        Capability.SERVICES_MANAGE: "Change applications, who may use them, their secrets, and their identity providers.",
+        Capability.API_KEYS_MANAGE: "Create and delete API keys.",
+        Capability.END_USERS_MANAGE: "Assign users to applications.",
+        Capability.RESOURCES_MANAGE: "Create, change and delete API resources, with their clients, users and credentials.",
+        Capability.WEBHOOKS_MANAGE: "Create, change and delete webhooks.",
+        Capability.INTEGRATIONS_MANAGE: "Change the domain, SAML, SCIM tokens, SIEM and the mail server.",
+        Capability.PLATFORM_ORGANIZATIONS_MANAGE: "Approve, reject, suspend and activate organizations, and change their tiers.",
+        Capability.PLATFORM_USERS_MANAGE: "Deactivate users, end their sessions, send password resets, and remove second factors.",
+    }
+)
+
+
+# See security K-2.
+class Permission(StrEnum):
+    """A right of an API key on its service. No permission implies another one."""
+
+    READ_USERS = "read:users"
+    WRITE_USERS = "write:users"
+    DELETE_USERS = "delete:users"
+    READ_SUBSCRIPTIONS = "read:subscriptions"
+    WRITE_SUBSCRIPTIONS = "write:subscriptions"
+    DELETE_SUBSCRIPTIONS = "delete:subscriptions"
+    READ_ANALYTICS = "read:analytics"
+    READ_SERVICE = "read:service"
+    WRITE_SERVICE = "write:service"
+
+
+def has_capability(role: Role, capability: Capability) -> bool:
+    """Return whether a role has a capability."""
+    return capability in CAPABILITIES[role]

@@ -1,0 +1,1 @@
+"""Emails: their preparation, and samples."""

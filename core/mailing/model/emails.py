@@ -1,0 +1,38 @@
+"""The email with all data that its template needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.accounts.model.email_queue import QueuedEmail
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.authentication.model.login import IssuedEmailSignIn
+    from core.billing.model.subscriptions import Purchase
+    from core.kernel.values import Email
+    from core.provisioning.model.users import WelcomeContext
+    from core.tenancy.model.branding import Design
+    from core.tenancy.model.invitations import ReceivedInvitation
+    from core.tenancy.model.mail_server import MailServer
+    from core.tenancy.model.organizations import Organization
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedEmail(QueuedEmail):
+    """An email that is ready to be rendered and sent."""
+
+    purchase: Purchase | None = None  # for emails about a subscription
+    invitation: ReceivedInvitation | None = None  # for invitations
+    welcome: WelcomeContext | None = None  # for welcome emails of active organizations
+    sign_in: IssuedEmailSignIn | None = None  # for sign-ins by email
+    organization: Organization | None = None  # for ORGANIZATION_EMAILS
+    resembles: tuple[str, ...] = ()  # for ORGANIZATION_WAITING, the names that the organization's name contains
+    owner: Email | None = None  # the address of its owner, if the owner's account is usable
+    link_until: datetime | None = None  # when the link that proves a new address expires
+    detail: str | None = None  # of the security notice
+    undo_until: datetime | None = None  # when the undo link of a security notice expires
+    server: MailServer | None = None  # the organization's mail server; None for the platform's
+    design: Design | None = None  # the organization's branding; None for the platform's

@@ -1,0 +1,334 @@
+"""The last step before a queued email is sent: create its token, look up its data, and decide whether to send it.
+
+The mailer does this outside of any request. A request for an unknown address therefore takes
+exactly as long as one for a known address (security B-2). Two kinds of email have their token in
+the queue from the start: an invitation, because it stores the hash of its token, and a notice about
+an invoice, which has the invoice's URL. The token stays in the queue, sealed, until the email is
+sent, so that a second attempt sends the same text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from core.accounts.model.email_queue import (
+    ACCOUNT_EMAILS,
+    ADDRESS_CHANGE_EMAILS,
+    ADDRESS_PROOF_EMAILS,
+    INVITATION_EMAILS,
+    LINK_EXPIRED,
+    MAX_LOST_CLAIMS,
+    MEMBER_RESET_EMAILS,
+    ORGANIZATION_EMAILS,
+    REAUTHENTICATION_EMAILS,
+    SIGN_IN_EMAILS,
+    WAITING_ORGANIZATION_EMAILS,
+    WELCOME_EMAILS,
+    EmailKind,
+    EmailOutcome,
+    EmailResult,
+    QueuedEmail,
+)
+from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
+from core.authentication import email_sign_in
+from core.authentication.model import login as email_sign_in_model
+from core.authentication.model.login import IssuedEmailSignIn
+from core.authentication.model.reauthentication import CODE_TTL
+from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import SYSTEM
+from core.kernel.page_paths import ORGANIZATIONS_PATH
+from core.kernel.values import digest, new_id
+from core.mailing.model.emails import PreparedEmail
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.deferred import Deferred
+    from core.provisioning.model.users import WelcomeContext
+    from ports import Ports
+    from ports.outside import EmailMessage
+    from ports.storage import Transaction
+
+DROPPED = EmailResult(EmailOutcome.DROPPED)
+EXPIRED = EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED)
+
+
+async def prepare(ports: Ports, email: QueuedEmail) -> tuple[PreparedEmail, EmailMessage] | EmailResult:
+    """Return a claimed email and its message, or its result if it must not be sent. The result is already recorded.
+
+    An email that was withdrawn, or claimed again after its lease expired, is not sent.
+    """
+    now = ports.clock.now()
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        design = welcome = None  # read together with the first statement of `_prepare`
+        if email.org_id is not None and email.kind not in ORGANIZATION_EMAILS:
+            design = tx.branding.design_deferred(email.org_id)
+        if email.org_id is not None and email.kind is EmailKind.WELCOME:
+            welcome = tx.scim_users.welcome_context_deferred(email.org_id, email.address, now)
+        prepared = await _prepare(ports, tx, _to_prepared(email), welcome, now)
+        if isinstance(prepared, EmailResult):
+            await tx.email_queue.finish(email, prepared.outcome, now, reason=prepared.reason)
+            return prepared
+        invitation = prepared.invitation
+        # The organization's own server must not see a token that proves the mailbox.
+        if email.org_id is not None and invitation is not None and invitation.invitation.inviter_token_hash is None:
+            prepared = replace(prepared, server=await tx.smtp.server(email.org_id))
+        is_claimed = tx.email_queue.is_claimed_deferred(email)  # read together with the commit
+    if not is_claimed.value:
+        return DROPPED
+    prepared = replace(prepared, design=design.value if design else None, welcome=welcome.value if welcome else None)
+    return prepared, ports.email_templates.compose(prepared)
+
+
+def _to_prepared(email: QueuedEmail) -> PreparedEmail:
+    return PreparedEmail(**{field.name: getattr(email, field.name) for field in fields(QueuedEmail)})
+
+
+async def _prepare(
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email with its token and data, or its result if it must not be sent. `welcome` is available after a statement."""
+    if email.claims - 1 - email.attempts >= MAX_LOST_CLAIMS:
+        return EmailResult(EmailOutcome.GIVEN_UP, "it was claimed too often without an outcome")
+    if email.notice_id is not None:
+        return await _prepare_security_notice(tx, email, email.notice_id, now)
+    if email.kind in ORGANIZATION_EMAILS:
+        return await _prepare_organization_notice(ports, tx, email, now)
+    match email.kind:
+        case EmailKind.VERIFY_EMAIL | EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET | EmailKind.WELCOME:
+            return await _prepare_link(ports, tx, email, welcome, now)
+        case EmailKind.EMAIL_SIGN_IN:
+            return await _prepare_sign_in(ports, tx, email, now)
+        case EmailKind.INVITATION:
+            return await _prepare_invitation(ports, tx, email, now)
+        case EmailKind.CONFIRM_EMAIL_CHANGE:
+            return await _prepare_email_change(ports, tx, email, now)
+        case EmailKind.REAUTHENTICATION:
+            within = now < email.created_at + CODE_TTL
+            return await _count(ports, tx, email, REAUTHENTICATION_EMAILS, now) if within else EXPIRED
+        case EmailKind.EMAIL_CHANGED:
+            return await _count(ports, tx, email, ADDRESS_CHANGE_EMAILS, now)
+        case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
+            return await _prepare_subscription_notice(tx, email)
+    return email  # the other notices have no link with a token
+
+
+async def _prepare_link(
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email with a token for its link. A token that no longer works is not sent again."""
+    purpose, ttl = TokenPurpose.RESET_PASSWORD, ports.policy.reset_ttl
+    if email.kind is EmailKind.VERIFY_EMAIL:
+        purpose, ttl = TokenPurpose.VERIFY_EMAIL, ports.policy.verification_ttl
+    elif email.kind is EmailKind.WELCOME:
+        ttl = ports.policy.welcome_ttl
+    if email.token is None:
+        return await _add_token(ports, tx, email, purpose, ttl, welcome, now) or DROPPED
+    if await tx.one_time_tokens.live_email(digest(email.token), purpose, now) is not None:
+        return email
+    # It expired during the retries, or a later email replaced it.
+    return EXPIRED if now >= email.created_at + ttl else DROPPED
+
+
+async def _add_token(
+    ports: Ports,
+    tx: Transaction,
+    email: PreparedEmail,
+    purpose: TokenPurpose,
+    ttl: timedelta,
+    welcome: Deferred[WelcomeContext] | None,
+    now: datetime,
+) -> PreparedEmail | None:
+    """Create a token, store it for further attempts, and return the email with it, or None if it must not be sent."""
+    locked = tx.accounts.lock_by_email_deferred(email.address)
+    is_replaced = None
+    if purpose is TokenPurpose.RESET_PASSWORD:
+        is_replaced = tx.one_time_tokens.newer_exists_deferred(email.address, purpose, email.created_at)
+    own_limits = {EmailKind.WELCOME: WELCOME_EMAILS, EmailKind.MEMBER_RESET: MEMBER_RESET_EMAILS}
+    is_limited = await _limit_is_reached(ports, tx, email, own_limits.get(email.kind, ACCOUNT_EMAILS), now)
+    account = locked.value
+    if account is None or is_limited:
+        return None
+    # The owner of the mailbox can free an account by a reset (`mailbox.prove_mailbox`).
+    if not account.is_usable and not (email.kind is EmailKind.RESET_PASSWORD and await tx.accounts.can_be_freed(account.id)):
+        return None
+    if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
+        return None
+    if is_replaced is not None:
+        # A new reset link cancels earlier ones (security A-5). The order is that of the requests,
+        # because another process may already have sent a later one.
+        if is_replaced.value:
+            return None
+        await tx.one_time_tokens.void(account.id, purpose)
+    token = str(new_id())  # the API documents the format of a UUID: 122 random bits from the operating system
+    await tx.one_time_tokens.add(
+        digest(token),
+        purpose,
+        account.id,
+        account.email,
+        created_at=email.created_at,
+        expires_at=now + ttl,
+        org_id=email.org_id,
+        continuation=await _continuation(tx, email, purpose, account.id, welcome),
+    )
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token)
+
+
+async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its link and code, or its result if it must not be sent.
+
+    Only the last step depends on the account. So codes of an address without an account are limited,
+    replaced and refused in the same way (security B-1, B-2).
+    """
+    account = await tx.accounts.lock_by_email(email.address)
+    await tx.email_queue.lock_recipient(email.address)
+    if email.token is None and await _limit_is_reached(ports, tx, email, SIGN_IN_EMAILS, now):
+        return DROPPED
+    requested = await tx.email_sign_ins.find(email.id, now)
+    if requested is None:  # it has expired or was used, or a newer request replaced it
+        return EXPIRED if now >= email.created_at + ports.policy.email_sign_in_ttl else DROPPED
+    sign_in, service_name, code = requested
+    token = email.token
+    if token is None:
+        await tx.email_sign_ins.remove_older(email.address, email.created_at)
+        token, code = str(new_id()), email_sign_in_model.new_code()
+        if account is None or not account.is_usable:
+            await tx.email_sign_ins.issue(email.id, None, None, code)  # a check of this code takes as long as any other
+            await tx.email_queue.save_token(email, None, now)  # counts against the limit
+            return DROPPED
+        await tx.email_sign_ins.issue(email.id, account.id, digest(token), code)
+        await tx.email_queue.save_token(email, token, now)
+    assert code is not None, "an email with a token has a code"
+    return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
+
+
+async def _continuation(
+    tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, welcome: Deferred[WelcomeContext] | None
+) -> LinkContinuation:
+    """Return where the browser continues after the link.
+
+    A verification link that was sent again continues the sign-up, in the browser of the sign-up. The
+    browser that requested it proves nothing: it did not choose the password (security A-7). A welcome
+    link continues at the application that the email names, or else at the user's organizations.
+    """
+    if welcome is not None:
+        return LinkContinuation(ORGANIZATIONS_PATH, service_id=None if welcome.value is None else welcome.value.application_id)
+    requested = email.continuation
+    if purpose is not TokenPurpose.VERIFY_EMAIL or requested.browser_hash is not None:
+        return requested
+    sign_up = await tx.one_time_tokens.sign_up(user_id, email.address)
+    return requested if sign_up is None else replace(sign_up, next_path=requested.next_path or sign_up.next_path)
+
+
+async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its invitation, or its result if the invitation is no longer pending."""
+    if email.token is None:
+        return EmailResult(EmailOutcome.GIVEN_UP, "its link is lost: it was sealed under a key that no longer exists")
+    received = await tx.invitations.received_by_token(digest(email.token), now)
+    if received is None or not received.invitation.is_pending:
+        is_expired = received is not None and received.invitation.expires_at <= now
+        return EXPIRED if is_expired else DROPPED
+    return await _count(ports, tx, replace(email, invitation=received), INVITATION_EMAILS, now)
+
+
+async def _prepare_security_notice(tx: Transaction, email: PreparedEmail, notice_id: UUID, now: datetime) -> PreparedEmail | EmailResult:
+    """Return an email about a way into an account with its undo token, or its result if it was undone or has expired.
+
+    It has no limit per recipient: a thief could use it up. Each change needs a fresh sign-in.
+    """
+    notice = await tx.security_notices.by_id(notice_id)
+    account = None if notice is None else await tx.accounts.lock(notice.user_id)
+    notice = None if account is None else await tx.security_notices.by_id(notice_id)  # again: it may have been undone before the lock
+    if notice is None or notice.undone_at is not None:
+        return DROPPED
+    if not notice.can_be_undone(now):
+        return EXPIRED
+    if email.token is not None:
+        return replace(email, undo_until=notice.undo_until, detail=notice.detail)
+    token = str(new_id())
+    await tx.security_notices.save_token(notice.id, digest(token))
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token, undo_until=notice.undo_until, detail=notice.detail)
+
+
+async def _prepare_email_change(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email that proves a new address with its token, or its result if the change has ended."""
+    change = None if email.email_change_id is None else await tx.email_changes.by_id(email.email_change_id)
+    account = None if change is None else await tx.accounts.lock(change.user_id)
+    if change is None or account is None:
+        return DROPPED
+    change = await tx.email_changes.by_id(change.id)  # again: it may have ended before the account was locked
+    if change is None:
+        return DROPPED
+    until = change.expires_at
+    if now >= until:
+        return EXPIRED
+    if not (change.is_pending(now) and account.is_usable):
+        return DROPPED
+    if email.token is not None:
+        return replace(email, link_until=until)
+    if await _limit_is_reached(ports, tx, email, ADDRESS_PROOF_EMAILS, now):
+        return DROPPED
+    token = str(new_id())
+    await tx.one_time_tokens.add(
+        digest(token), TokenPurpose.VERIFY_EMAIL, account.id, change.new_email, created_at=email.created_at, expires_at=until
+    )
+    await tx.email_queue.save_token(email, token, now)
+    return replace(email, token=token, link_until=until)
+
+
+async def _prepare_subscription_notice(tx: Transaction, email: PreparedEmail) -> PreparedEmail | EmailResult:
+    """Return the email with its subscription, or DROPPED if the subscription has ended.
+
+    Emails that an earlier release queued name no subscription, and are returned unchanged.
+    """
+    if email.org_id is None or email.subscription_id is None:
+        return email
+    purchase = await tx.subscriptions.purchase(email.org_id, email.subscription_id)
+    return DROPPED if purchase is None else replace(email, purchase=purchase)
+
+
+async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with its organization.
+
+    Return DROPPED if the organization is deleted. An email about an organization that waits is also
+    dropped if it waits no longer, or the recipient has reached their limit.
+    """
+    organization = None if email.org_id is None else await tx.organizations.by_id(email.org_id)
+    if organization is None:
+        return DROPPED
+    owner = await tx.organizations.owner_address(organization.id)
+    if email.kind is EmailKind.ORGANIZATION_WAITING:
+        is_waiting = organization.status is OrganizationStatus.PENDING
+        if not is_waiting or not await _is_within_limit(ports, tx, email, WAITING_ORGANIZATION_EMAILS, now):
+            return DROPPED
+        email = replace(email, resembles=(await tx.organizations.resembled([organization.id])).get(organization.id, ()))
+    return replace(email, organization=organization, owner=owner)
+
+
+async def _count(
+    ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime
+) -> PreparedEmail | EmailResult:
+    """Return the email if the recipient's limit allows it, or DROPPED."""
+    return email if await _is_within_limit(ports, tx, email, kinds, now) else DROPPED
+
+
+async def _is_within_limit(ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
+    """Return whether the recipient's limit allows the email. If so, count it, unless an earlier attempt counted it."""
+    if email.token_at is not None:
+        return True
+    await tx.email_queue.lock_recipient(email.address)
+    if await _limit_is_reached(ports, tx, email, kinds, now):
+        return False
+    await tx.email_queue.save_token(email, email.token, now)
+    return True
+
+
+async def _limit_is_reached(ports: Ports, tx: Transaction, email: QueuedEmail, kinds: Collection[EmailKind], now: datetime) -> bool:
+    """Return whether the recipient has received enough emails of these kinds in the last hour (security E-5)."""
+    return await tx.email_queue.count_since(email.address, kinds, now - timedelta(hours=1)) >= ports.policy.mails_per_recipient

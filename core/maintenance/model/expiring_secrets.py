@@ -1,0 +1,72 @@
+"""Secrets that expire soon, and when their owners get an email about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.model.email_queue import NoticedSecret, SecretNotice
+from core.kernel.page_paths import (
+    API_KEYS_PATH,
+    DIRECTORY_PATH,
+    PERSONAL_TOKENS_PATH,
+    PLATFORM_CREDENTIALS_PATH,
+    RESOURCE_CREDENTIALS_PATH,
+    SERVICE_ACCOUNT_CREDENTIALS_PATH,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from core.kernel.values import Email
+
+# A secret is announced this many days before it expires, if it was made to live longer than that. Of
+# several announcements that are due, for example after an outage, only the nearest is sent.
+ANNOUNCED_DAYS: Final = (14, 3)
+LEASE_NAME: Final = "secret_announcer"
+BATCH: Final = 500  # secrets that are announced in one transaction
+# Longer than one batch takes, and longer than the pause between two sweeps, so that one process
+# keeps the lease while it runs.
+LEASE: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiringSecret:
+    """A secret that works now and expires soon, with the address that the announcement goes to. Times are UTC."""
+
+    kind: NoticedSecret
+    name: str
+    label: str | None  # the first characters of the secret, as lists show them
+    holder: str | None  # the name of the application, service account or API resource that has it
+    holder_id: str | None  # its id or slug, as paths of pages have it
+    organization: str | None  # the name; None if the secret belongs to no organization
+    org_slug: str | None
+    expires_at: datetime
+    recipient: Email
+
+    def to_notice(self) -> SecretNotice:
+        """Return the text of the announcement."""
+        return SecretNotice(
+            kind=self.kind,
+            name=self.name,
+            label=self.label,
+            holder=self.holder,
+            organization=self.organization,
+            expires_at=self.expires_at,
+            path=self._page.format(org_slug=self.org_slug, holder=self.holder_id),
+        )
+
+    @property
+    def _page(self) -> str:
+        match self.kind:
+            case NoticedSecret.PERSONAL_TOKEN:
+                return PERSONAL_TOKENS_PATH
+            case NoticedSecret.API_KEY:
+                return API_KEYS_PATH
+            case NoticedSecret.SCIM_TOKEN:
+                return DIRECTORY_PATH
+            case NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL:
+                return PLATFORM_CREDENTIALS_PATH if self.org_slug is None else SERVICE_ACCOUNT_CREDENTIALS_PATH
+            case NoticedSecret.API_RESOURCE_CREDENTIAL:
+                return RESOURCE_CREDENTIALS_PATH

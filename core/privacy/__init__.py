@@ -1,0 +1,1 @@
+"""The privacy of users: export, anonymization, and the logs about an account."""

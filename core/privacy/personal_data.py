@@ -1,0 +1,393 @@
+"""Privacy: export a user's data, and anonymize a user (decisions 53, 84, 143, 144, 145, 146, 147, 148; security R-5, Y-1, Y-2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from core.accounts import events as accounts_events
+from core.accounts import platform
+from core.accounts.model.accounts import EmailTaken
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.platform import AccountNotFound
+from core.accounts.model.profiles import NO_PROFILE
+from core.accounts.notices import ended_secrets, security_notices
+from core.kernel.access import NotForApplications
+from core.kernel.callers import Person
+from core.kernel.errors import Limited, SessionEnded, refuse
+from core.kernel.values import Batches
+from core.maintenance import log_redaction
+from core.maintenance.model import log_redaction as log_redaction_model
+from core.privacy.model.personal_data import (
+    ANONYMIZED,
+    BATCH,
+    EXPORTED,
+    MAX_LOST_RACES,
+    NO_ADDRESS,
+    NO_AGENT,
+    AnonymizationNotAllowed,
+    CannotAnonymizePlatformOwner,
+    ExportNotAllowed,
+    OwnerCannotDelete,
+    PersonalDataExport,
+    PlatformOwnerCannotDelete,
+    T,
+    placeholder_at,
+)
+from core.tenancy import events as tenancy_events
+from core.tenancy import members
+from core.tenancy.model.invitations import InvitationStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.model.accounts import Account
+    from core.accounts.model.security_notices import SecurityNotice
+    from core.kernel.values import Email, Page, PageResult
+    from core.privacy.model.personal_data import MembershipControl, MfaLogEntry, PrivacyLogEntry
+    from ports import Ports
+    from ports.storage import Reading, Transaction
+    from ports.storage.privacy import PrivacyRead
+
+
+async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
+    """Export the stored data of a user (decisions 53, 145; security Y-1).
+
+    The user and platform owners get all of it. The owner of organizations gets the part of a
+    confirmed member that belongs to these organizations. An application gets the part of its user
+    that belongs to its organization. A part contains memberships, logins, identities and consents. It
+    has no profile, second factors, passkeys, changes of the address, emails about security, service
+    accounts and personal access tokens, because these belong to the account. The privacy log gets an
+    entry.
+
+    Raises: NotForApplications, ExportNotAllowed; AccountNotFound for platform owners only, because
+    others must not learn which accounts exist (security B-5).
+    """
+    async with ports.storage.reading() as read:
+        within = await _organizations_to_export(read.privacy, caller, user_id)
+        account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
+        login_count = await read.privacy.count_logins(user_id, within)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.privacy.log(EXPORTED, user_id, caller, ports.clock.now())
+
+    def batches(load: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None) -> Batches[T]:
+        async def load_next(last: T | None, count: int) -> Sequence[T]:
+            async with ports.storage.reading() as read:
+                return await load(read.privacy, last, count)
+
+        return Batches(load_next, limit, size=BATCH)
+
+    account_limit = None if within is None else 0
+    return PersonalDataExport(
+        user_id=account.id,
+        email=account.email,
+        created_at=account.created_at,
+        profile=account.profile if within is None else NO_PROFILE,
+        memberships=batches(lambda read, last, count: read.memberships(user_id, within, last, count)),
+        login_events_count=login_count,
+        login_events=batches(lambda read, last, count: read.logins(user_id, within, last, count), limit=ports.policy.export_login_events),
+        oauth_identities=batches(lambda read, last, count: read.identities(user_id, within, last, count)),
+        mfa_events=batches(lambda read, last, count: read.mfa_events(user_id, last, count), limit=account_limit),
+        passkeys=batches(lambda read, last, count: read.passkeys(user_id, last, count), limit=account_limit),
+        consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
+        service_accounts=batches(lambda read, last, count: read.service_accounts(user_id, last, count), limit=account_limit),
+        personal_tokens=batches(lambda read, last, count: read.personal_tokens(user_id, last, count), limit=account_limit),
+        security_notices=batches(lambda read, last, count: read.security_notices(user_id, last, count), limit=account_limit),
+        email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
+    )
+
+
+async def _organizations_to_export(read: PrivacyRead, caller: Person, user_id: UUID) -> Collection[UUID] | None:
+    """Return the organizations that an export is limited to, or None for everything. Raises: NotForApplications, ExportNotAllowed."""
+    if caller.service is not None:
+        if caller.user_id != user_id:
+            raise NotForApplications
+        return [caller.service.org_id]
+    if caller.user_id == user_id or caller.is_platform_owner:
+        return None
+    memberships = await read.list_membership_controls(user_id, caller.user_id)
+    return [membership.org_id for membership in memberships if membership.gives_control] or refuse(ExportNotAllowed)
+
+
+async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | None:
+    """Anonymize a user permanently.
+
+    This removes everything that identifies the user or lets them sign in. The id, times,
+    memberships, counts and log entries stay. An account that is already anonymized is not changed
+    (decision 147). The logs are redacted before this returns.
+
+    For callers who are not platform owners, the account is only closed while a link in an email can undo
+    a change to it. If another person deletes an account with a verified address that none of their
+    organizations created, it is always closed first, and gets such a link. Return when a closed account
+    is erased (UTC), otherwise None.
+
+    Platform owners may do this. Other callers may do this if the user is a member of at least one
+    organization, the caller owns all organizations of the user, and all these memberships are
+    confirmed. The same rule applies to users who anonymize themselves. Others also need that no
+    other organization has the user as an end user or a subscriber (security R-5, Y-2).
+
+    Raises: AnonymizationNotAllowed, CannotAnonymizePlatformOwner, SessionEnded; Limited after too
+    many lost races; AccountNotFound for platform owners only, because others must not learn which
+    accounts exist (security B-5).
+    """
+    # Check before any lock, so that callers cannot lock rows of users that they have no control
+    # over. The check is repeated under the locks, because the facts can change until then.
+    async with ports.storage.reading() as read:
+        account = await read.accounts.by_id(user_id)
+        memberships = await read.privacy.list_membership_controls(user_id, caller.user_id)
+        is_allowed = caller.is_platform_owner or await _controls(read.privacy, caller, user_id, memberships)
+    _check(account, is_allowed=is_allowed)
+    return await _anonymize_with_retries(ports, caller, user_id, Cause.REQUEST)
+
+
+async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
+    """Delete the caller's own account: anonymize it, and confirm that by email (decision 251).
+
+    The effects are those of `anonymize`. All members and users without an organization may do this.
+    Owners must first transfer or delete their organizations. While the link in an email about the
+    security of the account can undo a change, the account is only closed. Return when it is erased then
+    (UTC), or None if it is erased now.
+
+    Raises: Limited after too many lost races; the errors of `check_own_deletion`.
+    """
+    await check_own_deletion(ports, caller)
+    return await _anonymize_with_retries(ports, caller, caller.user_id, Cause.OWN_DELETION)
+
+
+async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Erase the accounts that were deleted, and that no undo link opens again. Return their number.
+
+    `holder` is not needed: an account is erased once, under its lock.
+    """
+    count = 0
+    while True:
+        async with ports.storage.reading() as read:
+            account = await read.accounts.next_to_erase(ports.clock.now())
+        if account is None:
+            return {"accounts": count} if count else {}
+        person = Person(user_id=account.id, email=account.email, session_id=holder)
+        await _anonymize_with_retries(ports, person, account.id, Cause.ERASURE)
+        count += 1
+
+
+async def check_own_deletion(ports: Ports, caller: Person) -> None:
+    """Check whether the caller may delete their account now.
+
+    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded.
+    """
+    async with ports.storage.reading() as read:
+        await _check_own_deletion(read, await read.accounts.by_id(caller.user_id))
+
+
+async def _check_own_deletion(read: Reading | Transaction, account: Account | None) -> Account:
+    if account is None or account.anonymized_at is not None:
+        raise SessionEnded
+    if account.is_platform_owner:
+        raise PlatformOwnerCannotDelete
+    if owned := await read.privacy.list_owned_organizations(account.id):
+        raise OwnerCannotDelete(owned)
+    return account
+
+
+class Cause(Enum):
+    """Why an account is anonymized."""
+
+    REQUEST = auto()  # by a platform owner, an owner of organizations, or the user
+    OWN_DELETION = auto()
+    ERASURE = auto()  # of an account that was deleted before
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The result of an anonymization. `erase_at` (UTC) is set if the account was only closed."""
+
+    erase_at: datetime | None = None
+
+
+async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, cause: Cause) -> datetime | None:
+    for attempt in range(MAX_LOST_RACES):
+        try:
+            done = await _anonymize(ports, caller, user_id, attempt, cause)
+        except EmailTaken:  # another account was anonymized in the same microsecond (decision 148)
+            continue
+        if done is not None:
+            break
+    else:
+        raise Limited(1)
+    if done.erase_at is None:
+        await log_redaction.finish(ports, user_id)
+    return done.erase_at
+
+
+async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, cause: Cause) -> _Done | None:
+    """Anonymize the account in one transaction, or close it if its user may want to undo the deletion.
+
+    Return None, and change nothing, if the user joined or was invited to another organization after the locks were chosen.
+
+    Raises: EmailTaken, SessionEnded; the errors of `_check`, or for an own deletion those of `check_own_deletion`.
+    """
+    now = ports.clock.now()
+    placeholder = placeholder_at(now + attempt * timedelta(microseconds=1))
+    # If users anonymize themselves, the records of it must not contain their address again.
+    is_self = caller.user_id == user_id
+    recorded_caller = replace(caller, address=NO_ADDRESS, agent=NO_AGENT, email=placeholder) if is_self else caller
+    async with ports.storage.transaction(by=recorded_caller, in_session=not is_self) as tx:
+        org_ids, account, by_platform_owner = await _lock(tx, caller, user_id, cause)
+        if cause is not Cause.ERASURE:
+            await tx.sessions.load_session_context(caller.session_id, caller.user_id, None, now) or refuse(SessionEnded)
+        # To add a member or to change an email address, a transaction needs the lock on the
+        # account. To change an owner or to answer an invitation, it needs the lock on the
+        # organization. So the facts that are read from here on cannot change.
+        if not set(await tx.privacy.list_involved_organizations(user_id)) <= set(org_ids):
+            return None
+        memberships = await tx.privacy.list_membership_controls(user_id, caller.user_id)
+        if cause is Cause.REQUEST:
+            account = _check(account, is_allowed=by_platform_owner or await _controls(tx.privacy, caller, user_id, memberships))
+        elif cause is Cause.OWN_DELETION:
+            account = await _check_own_deletion(tx, account)
+        elif account is not None and not await tx.accounts.is_due_for_erasure(account.id, now):
+            account = None
+        if account is None or account.anonymized_at is not None:
+            return _Done()  # another process was faster, or the user opened the account again
+        if cause is not Cause.ERASURE and not by_platform_owner:
+            notices = await tx.security_notices.live(account.id, now)
+            if notices or (not is_self and _may_be_stolen(account, memberships)):
+                return _Done(await _close(tx, caller, account, memberships, notices, now))
+        await _erase(tx, account, memberships, placeholder, org_ids, now)
+        await tx.privacy.log(ANONYMIZED, account.id, recorded_caller, now)
+        if cause is Cause.OWN_DELETION and account.email_verified_at is not None:
+            await tx.email_queue.add(new_email(EmailKind.ACCOUNT_DELETED, account.email, now))
+    return _Done()
+
+
+async def _lock(tx: Transaction, caller: Person, user_id: UUID, cause: Cause) -> tuple[Sequence[UUID], Account | None, bool]:
+    """Lock the organizations of a user by id, the memberships by organization, then the account.
+
+    Return these organizations, the account, and whether the caller is still a platform owner who may anonymize it.
+    """
+    org_ids = await tx.privacy.list_involved_organizations(user_id)
+    await tx.privacy.lock_organizations(org_ids)
+    await tx.privacy.lock_memberships(user_id)
+    if caller.is_platform_owner and cause is Cause.REQUEST:
+        return org_ids, *await platform.lock_target_account(tx, caller, user_id)
+    return org_ids, await tx.accounts.lock(user_id), False
+
+
+async def _erase(
+    tx: Transaction,
+    account: Account,
+    memberships: Sequence[MembershipControl],
+    placeholder: Email,
+    org_ids: Collection[UUID],
+    now: datetime,
+) -> None:
+    """Remove the personal data of a locked account. `org_ids` are the organizations that it belongs to or that invited it."""
+    await tx.privacy.replace_email(account.id, placeholder, now)
+    await tx.privacy.remove_sign_in_methods(account.id)
+    await tx.sessions.remove(account.id, now)
+    await tx.privacy.redact_newest(account.id, log_redaction_model.FIRST)
+    await tx.privacy.redact_impersonations(account.id, now)
+    await tx.privacy.redact_joins(account.id, account.email)
+    await tx.privacy.remove_emails(account.id, account.email)
+    await tx.privacy.redact_deliveries(account.id)
+    for membership in memberships:
+        tx.record(accounts_events.anonymized(membership.org_id, account.id))
+    if not memberships:
+        tx.record(accounts_events.anonymized(None, account.id))
+    for invitation in await tx.privacy.end_invitations(account.id, account.email, placeholder, org_ids, now):
+        is_expired = invitation.status is InvitationStatus.EXPIRED
+        ended = tenancy_events.invitation_expired if is_expired else tenancy_events.invitation_revoked
+        # Recorded without the caller: the organizations that only invited the user must not
+        # learn who anonymized them.
+        tx.record(replace(ended(invitation), by_time=True))
+    await _end_secrets(tx, account, memberships, now)
+    await tx.privacy.remove_directory_data(account.id)
+    await tx.privacy.remove_former_emails(account.id)
+
+
+async def _end_secrets(tx: Transaction, account: Account, memberships: Sequence[MembershipControl], now: datetime) -> None:
+    """End the credentials of the account and of its service accounts, which have stopped."""
+    await ended_secrets.end_all_credentials(tx, account.id, now)
+    for membership in memberships:
+        await members.void_stopped_accounts(tx, membership.org_id, account.id, now)
+
+
+async def _close(
+    tx: Transaction,
+    caller: Person,
+    account: Account,
+    memberships: Sequence[MembershipControl],
+    notices: Sequence[SecurityNotice],
+    now: datetime,
+) -> datetime:
+    """Close a locked account, and return when it is erased. A thief may have changed it, so the links in the emails about that open it."""
+    tx.acts_as(caller)  # the entries name the device of the deletion until the account is erased
+    if account.closed_at is not None:
+        return max((notice.undo_until for notice in notices), default=now)
+    is_self = caller.user_id == account.id
+    erase_at = await security_notices.notify_of_deletion(tx, account, notices, caller.session_id if is_self else None, now)
+    await tx.accounts.close_until(account.id, erase_at, now)
+    await tx.sessions.end_all(account.id, now)
+    await tx.pre_auths.remove_all(account.id)
+    await tx.devices.distrust(account.id, now)
+    await tx.email_sign_ins.void(account.id)
+    for purpose in TokenPurpose:
+        await tx.one_time_tokens.void(account.id, purpose)
+    await _end_secrets(tx, account, memberships, now)
+    tx.record(accounts_events.account_closed(account.id, by_user=is_self))
+    return erase_at
+
+
+def _may_be_stolen(account: Account, memberships: Sequence[MembershipControl]) -> bool:
+    """Return whether the user has an address of their own, and none of the organizations created the account.
+
+    A thief of a session could accept an invitation of their own organization, and delete the account as
+    its owner.
+    """
+    return account.email_verified_at is not None and account.origin_org_id not in {membership.org_id for membership in memberships}
+
+
+async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, memberships: Sequence[MembershipControl]) -> bool:
+    """Return whether a caller without the rights of a platform owner may anonymize the user (security Y-2)."""
+    if not memberships or not all(membership.gives_control for membership in memberships):
+        return False
+    return caller.user_id == user_id or not await read.is_used_elsewhere(user_id, caller.user_id)
+
+
+def _check(account: Account | None, *, is_allowed: bool) -> Account:
+    """Return the account if the caller may anonymize it.
+
+    Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner.
+    """
+    if not is_allowed:
+        raise AnonymizationNotAllowed
+    if account is None:
+        raise AccountNotFound
+    if account.is_platform_owner:
+        raise CannotAnonymizePlatformOwner
+    return account
+
+
+async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
+    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first.
+
+    Raises: AccountNotFound.
+    """
+    async with ports.storage.reading() as read:
+        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        return await read.account_logs.mfa(user_id, page)
+
+
+async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
+    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first.
+
+    Raises: AccountNotFound.
+    """
+    async with ports.storage.reading() as read:
+        await read.accounts.by_id(user_id) or refuse(AccountNotFound)
+        return await read.account_logs.privacy(user_id, page)

@@ -1,0 +1,227 @@
+"""API resources: the APIs of an organization that applications get access tokens for (RFC 8707).
+
+An identifier is an https URL at a host that the organization has verified, or a URN with the
+organization's id. Organizations lose domains, so the owner of the host is checked at each use. Two
+organizations can therefore register the same identifier one after the other, and at most one of them is
+the verified owner at any time (decision 300).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.applications.model.services import is_scope
+from core.applications.model.users import AccessPolicy, NoAccessToService
+from core.kernel import uris
+from core.kernel.api_scopes import ApiScope
+from core.kernel.errors import Conflict, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.values import Email
+
+MAX_RESOURCES: Final = 100  # of an organization
+MAX_SCOPES: Final = 50  # of a resource
+# Characters of all scopes of a resource, separated by spaces. A token can contain all of them, and tokens
+# over 8 KiB are refused (security J-7).
+MAX_SCOPE_TEXT: Final = 1500
+MAX_IDENTIFIER_LENGTH: Final = 255
+MIN_TOKEN_SECONDS: Final = 60
+MAX_TOKEN_SECONDS: Final = 3600
+DEFAULT_TOKEN_SECONDS: Final = 900
+# The scopes of OpenID Connect and of our own API, in lower case. An API resource must not give them another meaning.
+RESERVED_SCOPES: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access", "org", "roles", *ApiScope})
+_URN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class ApiResourceNotFound(NotFound):
+    """This API resource does not exist."""
+
+
+class IdentifierInvalid(Invalid):
+    """Use an https:// URL of at most 255 ASCII characters with a valid host and port, without user name, fragment and *, or a URN."""
+
+
+class IdentifierUrnInvalid(Invalid):
+    """A URN must be urn:gatehouse:<id of your organization, in lower case>:<name>. Names have 1 to 63 letters, digits, dots, - and _."""
+
+
+class IdentifierHostNotVerified(Invalid):
+    """The host of the identifier must be your organization's verified domain, or below it. Verify the domain first."""
+
+
+class IdentifierReserved(Invalid):
+    """Identifiers at this address are reserved for Gatehouse itself. Choose a host of your own."""
+
+
+class IdentifierTaken(Conflict):
+    """There is an API resource with this identifier already. Choose another identifier."""
+
+
+class TooManyApiResources(Invalid):
+    """The organization has the maximum number of API resources. Delete one that is no longer used."""
+
+
+class NoApiResourceChanges(Invalid):
+    """The request changes nothing. Send at least one of name, scopes and token_seconds."""
+
+
+class ResourceScopesInvalid(Invalid):
+    """An API resource has at most 50 scopes, each once, of printable ASCII without spaces, and of at most 1,500 characters together."""
+
+
+class ResourceScopeReserved(Invalid):
+    """A scope has a name of OpenID Connect or of Gatehouse's own API. Choose another name."""
+
+
+class ResourceTokenSecondsInvalid(Invalid):
+    """The lifetime of tokens for an API resource must be 60 to 3,600 seconds."""
+
+
+class ResourceClientNotFound(NotFound):
+    """The organization has no application with this client id, or it may not ask for this API resource."""
+
+
+class OwnScopeUnknown(Invalid):
+    """A scope is not one of the API resource. Grant only scopes that it has, each once."""
+
+
+class PublicClientHasNoScopes(Invalid):
+    """Applications of the type spa, mobile or desktop cannot keep a secret, so they get no scopes for themselves. Send an empty list."""
+
+
+class NotAssignedToResource(NotFound):
+    """This user is not assigned to the API resource."""
+
+
+class NoAccessToResource(NoAccessToService):
+    """You don't have access to the API that this application asks for. Ask its administrators for access, or sign in as another user."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceScope:
+    """A scope of an API resource. The description tells users what it allows."""
+
+    name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceIdentifier:
+    """An identifier of an API resource."""
+
+    text: str  # as registered, and the `aud` of tokens
+    canonical: str  # the form in which identifiers are compared
+    host: str | None  # the organization must have verified it; None for URNs and the loopback interface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiResource:
+    """An API of an organization. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    identifier: str  # as registered, and the `aud` of tokens
+    name: str
+    scopes: tuple[ResourceScope, ...]
+    token_seconds: int  # the lifetime of access tokens
+    policy: AccessPolicy = AccessPolicy.ANYONE  # the users that applications get tokens for
+    created_at: datetime
+    updated_at: datetime
+    is_active: bool = True  # False while the organization does not have the host of the identifier
+
+    @property
+    def scope_names(self) -> tuple[str, ...]:
+        return tuple(scope.name for scope in self.scopes)
+
+    def access(self, names: Collection[str]) -> ResourceAccess:
+        """Return the access that these scopes give."""
+        return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
+
+    def known_scopes(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return the names among these that are scopes of the resource, in its order."""
+        return tuple(name for name in self.scope_names if name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceClient:
+    """An application that may ask for an API resource on behalf of its users.
+
+    `scopes` are those that it gets for itself, without a user. They are empty if an admin granted none.
+    """
+
+    client_id: UUID
+    service_id: UUID
+    slug: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAccess:
+    """Access to an API resource that a user gives an application, or is asked to give, described for the user."""
+
+    id: UUID
+    name: str
+    identifier: str
+    scopes: tuple[ResourceScope, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceAssignment:
+    """A user that is assigned to an API resource, and since when (UTC)."""
+
+    user_id: UUID
+    email: Email
+    assigned_at: datetime
+
+
+def parse_identifier(text: str, org_id: UUID, issuer: str) -> ResourceIdentifier:
+    """Return the identifier of an API resource of this organization. Whether it has verified the host is not checked here.
+
+    `issuer` is our base URL. Only an issuer on the loopback interface accepts APIs on it.
+
+    Raises: IdentifierInvalid, IdentifierUrnInvalid, IdentifierReserved.
+    """
+    text = uris.to_ascii(text)
+    canonical = uris.normalize(text)
+    if canonical is None or len(text) > MAX_IDENTIFIER_LENGTH:
+        raise IdentifierInvalid
+    prefix = f"urn:gatehouse:{org_id}:"
+    if canonical.startswith(prefix) and _URN_NAME.fullmatch(canonical.removeprefix(prefix)):
+        return ResourceIdentifier(text, canonical, None)
+    if canonical.startswith("urn:"):
+        raise IdentifierUrnInvalid
+    host = uris.host_of(text)
+    if host is None or not uris.is_web_url(text):
+        raise IdentifierInvalid
+    if uris.is_same_server(text, issuer):
+        raise IdentifierReserved
+    if uris.is_on_loopback(text):
+        if not uris.is_on_loopback(issuer):
+            raise IdentifierInvalid
+        return ResourceIdentifier(text, canonical, None)
+    return ResourceIdentifier(text, canonical, host)
+
+
+def check_scopes(scopes: Sequence[ResourceScope]) -> tuple[ResourceScope, ...]:
+    """Return the scopes of an API resource. Raises: ResourceScopesInvalid, ResourceScopeReserved."""
+    names = [scope.name for scope in scopes]
+    if len(names) > MAX_SCOPES or len(set(names)) < len(names) or not all(map(is_scope, names)) or len(" ".join(names)) > MAX_SCOPE_TEXT:
+        raise ResourceScopesInvalid
+    if not RESERVED_SCOPES.isdisjoint(name.lower() for name in names):
+        raise ResourceScopeReserved
+    return tuple(scopes)
+
+
+def check_token_seconds(seconds: int) -> int:
+    """Return the lifetime of tokens. Raises: ResourceTokenSecondsInvalid."""
+    if not MIN_TOKEN_SECONDS <= seconds <= MAX_TOKEN_SECONDS:
+        raise ResourceTokenSecondsInvalid
+    return seconds

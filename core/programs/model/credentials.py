@@ -1,0 +1,197 @@
+"""Credentials of service accounts and API resources: entities, refusals, and the subjects of pipelines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from core.kernel import uris
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.values import is_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.api_scopes import ApiScope
+    from core.kernel.callers import OrganizationStatus
+    from core.kernel.roles import Role
+
+MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
+MAX_FEDERATED: Final = 20  # live trusts of a program in pipelines
+LAST_USED_PRECISION: Final = timedelta(minutes=1)  # a busy program causes one write per interval
+MAX_ISSUER_LENGTH: Final = 512
+MAX_AUDIENCE_LENGTH: Final = 255
+MAX_SUBJECT_LENGTH: Final = 512
+# The first segments of a subject name its owner at an issuer that many organizations share, such as GitHub.
+LITERAL_SEGMENTS: Final = 2
+_SEPARATORS: Final = re.compile("([:/])")
+
+
+class CredentialKind(StrEnum):
+    """How a program authenticates: with a secret, with a private key, or with the token of a pipeline."""
+
+    SECRET = "secret"  # noqa: S105  (not a secret)
+    KEY = "key"
+    FEDERATED = "federated"
+
+
+class CredentialNotFound(NotFound):
+    """This credential does not exist."""
+
+
+class TooManyCredentials(Invalid):
+    """There are two live secrets or keys already. Revoke the one that is no longer used first."""
+
+
+class TooManyTrusts(Invalid):
+    """There are 20 live trusts in pipelines already. Revoke one that is no longer used first."""
+
+
+class CredentialExpiryInvalid(Invalid):
+    """The expiry of a credential must be in the future, and at most 3,650 days ahead."""
+
+
+class CredentialFieldsInvalid(Invalid):
+    """Send `public_key` for a key, `issuer` and `subject` for a pipeline, and neither for a secret."""
+
+
+class CredentialKeyInvalid(Invalid):
+    """The public key must be one JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, with a printable kid or none."""
+
+
+class IssuerInvalid(Invalid):
+    """The issuer must start with https:// and have no user name, query or fragment. Gatehouse must reach its host, and have another one."""
+
+
+class AudienceInvalid(Invalid):
+    """The audience must have 1 to 255 printable characters."""
+
+
+class SubjectPatternInvalid(Invalid):
+    """The subject must have 1 to 512 printable characters. * stands for one whole part between : or /, but not for one of the first two."""
+
+
+class NotForApiResources(Invalid):
+    """An API resource authenticates with a secret or a key. Only service accounts trust pipelines."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTrust:
+    """The tokens of a pipeline that a service account accepts as its credential.
+
+    `subject` is a pattern: `*` stands for one part between the separators `:` and `/`.
+    """
+
+    issuer: str
+    audience: str
+    subject: str
+
+    def accepts_subject(self, subject: str) -> bool:
+        """Return whether the subject of a token matches the pattern, part by part."""
+        patterns, parts = _SEPARATORS.split(self.subject), _SEPARATORS.split(subject)
+        return (
+            is_printable(subject)
+            and len(patterns) == len(parts)
+            and all(part == pattern or (pattern == "*" and part != "") for pattern, part in zip(patterns, parts, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """A credential of a service account or an API resource, without the secret, which is not stored. Times are UTC.
+
+    `client_id` is the id of the program. `hint` tells secrets and keys apart: the start of the secret, or
+    the thumbprint of the key (RFC 7638).
+    """
+
+    id: UUID
+    client_id: UUID
+    org_id: UUID | None  # None: of the platform
+    kind: CredentialKind
+    name: str
+    hint: str | None = None
+    public_key: Mapping[str, str] | None = None
+    trust: PipelineTrust | None = None
+    expires_at: datetime | None  # None if it does not expire
+    created_by: UUID  # this account may no longer exist
+    created_at: datetime
+    last_used_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCredential:
+    """A credential to create. A secret has no `public_key` and no `trust`, and the other kinds have one of them."""
+
+    kind: CredentialKind
+    name: str
+    public_key: Mapping[str, object] | None = None
+    trust: PipelineTrust | None = None
+    expires_at: datetime | None = None
+
+
+class ProgramKind(StrEnum):
+    """The kinds of clients that authenticate for themselves."""
+
+    SERVICE_ACCOUNT = "service_account"
+    API_RESOURCE = "api_resource"
+    APPLICATION = "application"  # its credentials are settings of the application
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramClient:
+    """A service account or an API resource that authenticated at an endpoint for clients.
+
+    A service account is live: its owner could create it now. `org_id`, `org_slug` and `status` are None
+    for the platform's. `role` and `scopes` are those of a service account. `wait` is the number of
+    seconds until the program may send a request, or None if the request was not counted. `expires_at` is
+    the end (UTC) of the credential, or None.
+    """
+
+    kind: ProgramKind
+    client_id: UUID
+    credential_id: UUID
+    org_id: UUID | None = None
+    org_slug: str | None = None
+    status: OrganizationStatus | None = None
+    role: Role | None = None
+    scopes: frozenset[ApiScope] | None = None
+    wait: float | None = None
+    expires_at: datetime | None = None
+
+
+def parse_trust(issuer: str, audience: str, subject: str, own_issuer: str) -> PipelineTrust:
+    """Return a trust in the tokens of this issuer. It must not be on our own host, because tokens of users are no credentials of programs.
+
+    The first two parts of the subject that are not empty name its owner. A pattern for them would accept
+    the pipelines of strangers at an issuer that all organizations share.
+
+    Raises: IssuerInvalid, AudienceInvalid, SubjectPatternInvalid.
+    """
+    issuer = uris.to_ascii(issuer)  # all else stays: tokens must have exactly this `iss`
+    if not (len(issuer) <= MAX_ISSUER_LENGTH and issuer.startswith("https://") and "?" not in issuer):
+        raise IssuerInvalid
+    if flaw := uris.web_flaw(issuer):
+        raise IssuerInvalid(f"The issuer is not allowed: {flaw}")
+    if uris.host_of(issuer) == uris.host_of(own_issuer):
+        raise IssuerInvalid
+    if not 0 < len(audience) <= MAX_AUDIENCE_LENGTH or not is_printable(audience):
+        raise AudienceInvalid
+    parts = _SEPARATORS.split(subject)[::2]
+    is_text = 0 < len(subject) <= MAX_SUBJECT_LENGTH and is_printable(subject)
+    if not is_text or "*" in [part for part in parts if part][:LITERAL_SEGMENTS] or any("*" in part and part != "*" for part in parts):
+        raise SubjectPatternInvalid
+    return PipelineTrust(issuer, audience, subject)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCredential:
+    """A live key or trust of a program, with the program as a client that would authenticate with it."""
+
+    client: ProgramClient
+    public_key: Mapping[str, str] | None
+    trust: PipelineTrust | None

@@ -1,0 +1,209 @@
+"""Service accounts: entities, refusals and pure rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.api_scopes import ApiScope, Area, in_order
+from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel.roles import GRANTABLE, Capability, Role, has_capability
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.callers import MembershipState
+    from core.kernel.values import Email
+
+MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
+
+_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with the role owner
+
+
+class ServiceAccountNotFound(NotFound):
+    """This service account does not exist."""
+
+
+class TooManyServiceAccounts(Invalid):
+    """There are 100 service accounts already. Delete one that is no longer used."""
+
+
+class NoServiceAccountChanges(Invalid):
+    """The request changes nothing. Send at least one of name, owner_id, role, scopes and granted_capabilities."""
+
+
+class ServiceAccountRoleUnknown(Invalid):
+    """This role does not exist. Use owner, admin or member."""
+
+
+class ServiceAccountAboveRole(Forbidden):
+    """The role of this service account is above your own role. Ask the owner of the organization."""
+
+    audited = True
+
+
+class OnlyOwnersGrant(Forbidden):
+    """Only the owner of the organization can grant capabilities to a service account. Ask the owner."""
+
+    audited = True
+
+
+class OnlyOwnersNameOthers(Forbidden):
+    """Only the owner of the organization can make another user the owner of a service account. Name yourself, or ask the owner."""
+
+    audited = True
+
+
+class OwnerNotYourself(Forbidden):
+    """You can only make yourself the owner of a service account of the platform. Name yourself, or ask that user to take it over."""
+
+    audited = True
+
+
+class OwnerCannotOwnServiceAccount(Invalid):
+    """The owner of a service account must be an active member. Their role must be admin or owner, and not below the role of the account."""
+
+
+class ServiceAccountScopeUnknown(Invalid):
+    """This service account cannot have one of these scopes. The documentation lists those of organizations and of the platform."""
+
+
+class CapabilityNotGrantable(Invalid):
+    """One of these capabilities does not exist, is not one of the account's role, or can never be granted. Leave it out."""
+
+
+class AccountResourceNotFound(NotFound):
+    """This service account has no scopes of this API resource."""
+
+
+class NoResourceScopes(Invalid):
+    """List at least one scope of the API resource. To take all scopes away, delete the grant."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountResource:
+    """An API resource that a service account gets tokens for, and the scopes that it has there."""
+
+    resource_id: UUID
+    identifier: str
+    name: str
+    scopes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccount:
+    """A program that acts for an organization or for the platform. Times are UTC.
+
+    Its rights are those of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
+    the account also needs the capability of the route in `granted`: an owner granted it by name.
+    """
+
+    id: UUID
+    org_id: UUID | None  # None: of the platform, which has no roles
+    name: str
+    owner_id: UUID  # the user who answers for it
+    role: Role | None
+    scopes: frozenset[ApiScope] | None  # None: all that the role allows
+    granted: frozenset[Capability] = frozenset()
+    created_by: UUID
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListedServiceAccount:
+    """A service account as its organization or the platform sees it.
+
+    `owner_email` is None if the owner has left. `is_active` is false if the owner could not create the
+    account now: then it can do nothing.
+    """
+
+    account: ServiceAccount
+    owner_email: Email | None
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccountContext:
+    """A live service account, loaded by one statement for a request.
+
+    Live means that the credential of its token is valid and that its owner could create it now.
+    `acts_in` is the organization of the path, or None if the path has none or an unknown one. Its
+    role is None if the account belongs to another organization, or to the platform.
+    """
+
+    name: str
+    org_id: UUID | None  # None: of the platform
+    role: Role | None
+    scopes: frozenset[ApiScope] | None  # None: all that the role allows
+    granted: frozenset[Capability]
+    acts_in: MembershipState | None
+
+
+def parse_role(name: str | None, *, of_platform: bool) -> Role | None:
+    """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
+    if of_platform and name is None:
+        return None
+    if of_platform or name is None or name not in Role.__members__.values():
+        raise ServiceAccountRoleUnknown
+    return Role(name)
+
+
+def may_manage(manager: Role, role: Role | None) -> bool:
+    """Return whether a user with the role `manager` may create, change or own a service account with `role` (security R-1).
+
+    `role` is None on the platform, where platform owners count as owners.
+    """
+    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or not role.is_above(manager))
+
+
+def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
+    """Return the scopes that service accounts can have, which act in an organization or on the platform."""
+    return [scope for scope in ApiScope if scope.area is not Area.ACCOUNT and scope.area.is_of_platform == of_platform]
+
+
+def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
+    """Return whether the account loses a way to give roles above member (security R-4)."""
+    return old.role is Role.OWNER and (new.role is not Role.OWNER or not old.granted & _PROMOTING <= new.granted)
+
+
+def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
+    """Check the scopes of a service account. None means all that the role allows.
+
+    Raises: ServiceAccountScopeUnknown.
+    """
+    if scopes is None:
+        return None
+    distinct_scopes = frozenset(scopes)
+    if not distinct_scopes <= frozenset(possible_scopes(of_platform=of_platform)):
+        raise ServiceAccountScopeUnknown
+    return distinct_scopes
+
+
+def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Capability]:
+    """Return the capabilities with these names, if a service account with this role can be granted them. `role` is None on the platform.
+
+    Raises: CapabilityNotGrantable.
+    """
+    distinct_names = frozenset(names)
+    if not distinct_names <= frozenset(grantable_capabilities(role)):
+        raise CapabilityNotGrantable
+    return frozenset(Capability(name) for name in distinct_names)
+
+
+def grantable_capabilities(role: Role | None) -> list[Capability]:
+    """Return the capabilities that can be granted to a service account with this role, or to one of the platform."""
+    return [each for each in GRANTABLE if (each.is_of_platform if role is None else has_capability(role, each))]
+
+
+def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:
+    """Return the capabilities in the order of `Capability`."""
+    members = frozenset(capabilities)
+    return [capability for capability in Capability if capability in members]
+
+
+def scopes_in_order(scopes: frozenset[ApiScope] | None) -> list[ApiScope] | None:
+    """Return the scopes in the order of `ApiScope`."""
+    return None if scopes is None else list(in_order(scopes))

@@ -1,0 +1,293 @@
+"""SCIM filters over the fields of users and of the group (RFC 7644 section 3.4.2.2).
+
+A filter is a tree over known fields. Storage turns it into SQL and binds every value (security
+C-7). The syntax is in `core.provisioning.model.grammar`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from core.kernel.values import Email
+from core.provisioning.model.grammar import (
+    And,
+    FilterInvalid,
+    FilterOperator,
+    LiteralValue,
+    Not,
+    Or,
+    ParsedComparison,
+    ParsedFilter,
+    ParsedPresence,
+    ParsedValuePath,
+    parse,
+)
+from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+class FieldType(Enum):
+    """The types of fields, which determine how values are compared.
+
+    The values of the enumeration are phrases in error messages.
+    """
+
+    EXACT = "a string"
+    TEXT = "a string, ignoring case"
+    ADDRESS = "an email address"
+    FLAG = "true or false"
+    TIME = "a time"
+
+
+class ScimField(Enum):
+    """The fields that filters can use: the SCIM name and the type."""
+
+    ID = ("id", FieldType.EXACT)
+    EXTERNAL_ID = ("externalId", FieldType.EXACT)
+    USER_NAME = ("userName", FieldType.TEXT)
+    ADDRESS = ("emails.value", FieldType.ADDRESS)
+    ADDRESS_TYPE = ("emails.type", FieldType.TEXT)
+    ADDRESS_PRIMARY = ("emails.primary", FieldType.FLAG)
+    FORMATTED = ("name.formatted", FieldType.TEXT)
+    GIVEN_NAME = ("name.givenName", FieldType.TEXT)
+    FAMILY_NAME = ("name.familyName", FieldType.TEXT)
+    DISPLAY_NAME = ("displayName", FieldType.TEXT)
+    TITLE = ("title", FieldType.TEXT)
+    PREFERRED_LANGUAGE = ("preferredLanguage", FieldType.TEXT)
+    LOCALE = ("locale", FieldType.TEXT)
+    TIMEZONE = ("timezone", FieldType.TEXT)
+    EMPLOYEE_NUMBER = (f"{ENTERPRISE_URN}:employeeNumber", FieldType.TEXT)
+    DEPARTMENT = (f"{ENTERPRISE_URN}:department", FieldType.TEXT)
+    ACTIVE = ("active", FieldType.FLAG)
+    RESOURCE_TYPE = ("meta.resourceType", FieldType.EXACT)
+    CREATED = ("meta.created", FieldType.TIME)
+    LAST_MODIFIED = ("meta.lastModified", FieldType.TIME)
+    MEMBER = ("members.value", FieldType.EXACT)
+
+    @property
+    def type(self) -> FieldType:
+        return self.value[1]
+
+
+_COMMON: Final = (
+    ScimField.ID,
+    ScimField.EXTERNAL_ID,
+    ScimField.DISPLAY_NAME,
+    ScimField.RESOURCE_TYPE,
+    ScimField.CREATED,
+    ScimField.LAST_MODIFIED,
+)
+
+
+def _by_name(*fields: ScimField, **others: ScimField) -> Mapping[str, ScimField]:
+    return MappingProxyType({**{field.value[0].lower(): field for field in fields}, **others})
+
+
+# The fields with a value of `ScimProfile.attributes`, by its name there.
+FURTHER_FIELDS: Final = {
+    field: field.value[0].rpartition(":")[2]
+    for field in (
+        *(ScimField.TITLE, ScimField.PREFERRED_LANGUAGE, ScimField.LOCALE, ScimField.TIMEZONE),
+        *(ScimField.EMPLOYEE_NUMBER, ScimField.DEPARTMENT),
+    )
+}
+# The fields by their names in lower case.
+USER_FIELDS: Final = _by_name(
+    *_COMMON, ScimField.USER_NAME, ScimField.ADDRESS, ScimField.ADDRESS_TYPE, ScimField.ADDRESS_PRIMARY, ScimField.ACTIVE,
+    ScimField.FORMATTED, ScimField.GIVEN_NAME, ScimField.FAMILY_NAME, *FURTHER_FIELDS, emails=ScimField.ADDRESS,
+)  # fmt: skip
+GROUP_FIELDS: Final = _by_name(*_COMMON, ScimField.MEMBER, members=ScimField.MEMBER)
+
+ComparisonValue: TypeAlias = str | bool | datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FieldComparison:
+    """A comparison of a field with a value of the field's type.
+
+    Email addresses are in lower case.
+    """
+
+    field: ScimField
+    operator: FilterOperator
+    value: ComparisonValue
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPresent:
+    """A test whether a field has a value."""
+
+    field: ScimField
+
+
+ScimFilter: TypeAlias = FieldComparison | FieldPresent | And["ScimFilter"] | Or["ScimFilter"] | Not["ScimFilter"]
+
+_OPERATORS: Final[Mapping[FieldType, frozenset[FilterOperator]]] = MappingProxyType(
+    {
+        FieldType.EXACT: frozenset(FilterOperator),
+        FieldType.TEXT: frozenset(FilterOperator),
+        FieldType.ADDRESS: frozenset(FilterOperator),
+        FieldType.FLAG: frozenset({FilterOperator.EQ, FilterOperator.NE}),
+        FieldType.TIME: frozenset(FilterOperator) - {FilterOperator.CO, FilterOperator.SW, FilterOperator.EW},
+    }
+)
+
+
+def parse_user_filter(text: str) -> ScimFilter:
+    """Parse a filter of users. Raises: FilterInvalid."""
+    return _resolve(parse(text), USER_FIELDS, "", f"{USER_URN.lower()}:")
+
+
+def parse_group_filter(text: str) -> ScimFilter:
+    """Parse a filter of groups. Members can only be compared with `eq`. Raises: FilterInvalid."""
+    filter_ = _resolve(parse(text), GROUP_FIELDS, "", f"{GROUP_URN.lower()}:")
+    if any(test.operator is not FilterOperator.EQ for test in comparisons(filter_) if test.field is ScimField.MEMBER):
+        raise FilterInvalid("members can only be compared with eq")
+    return filter_
+
+
+def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
+    """Return all comparisons of the filter."""
+    match filter_:
+        case FieldComparison():
+            yield filter_
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from comparisons(operand)
+        case Not(operand):
+            yield from comparisons(operand)
+
+
+def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
+    """Replace the names by fields.
+
+    Inside brackets, `prefix` is the attribute before them, with a dot.
+    """
+    match parsed:
+        case ParsedComparison(name, operator, literal):
+            return _compare(_find_field(name, fields, prefix, urn), operator, literal)
+        case ParsedPresence(name):
+            # A complex attribute is present if one of its sub-attributes is (RFC 7644 section
+            # 3.4.2.2).
+            full_name = prefix + name.removeprefix(urn)
+            parts = tuple(FieldPresent(field) for part, field in fields.items() if part.startswith(f"{full_name}."))
+            is_complex = bool(parts) and full_name not in fields
+            return Or(parts) if is_complex else FieldPresent(_find_field(name, fields, prefix, urn))
+        case ParsedValuePath(name, inner):
+            # A user has one email address, and members can be compared by their id only. So "one
+            # value matches the whole filter" is the same as "the filter matches".
+            name = name.removeprefix(urn)
+            if prefix or name not in ("emails", "members") or name not in fields:
+                raise FilterInvalid("brackets are allowed only after emails or members")
+            return _resolve(inner, fields, f"{name}.", urn)
+        case And(operands):
+            return And(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case Or(operands):
+            return Or(tuple(_resolve(operand, fields, prefix, urn) for operand in operands))
+        case Not(operand):
+            return Not(_resolve(operand, fields, prefix, urn))
+
+
+def _find_field(name: str, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimField:
+    field = fields.get(prefix + name.removeprefix(urn))
+    if field is None:
+        raise FilterInvalid("it uses an attribute that filters do not support")
+    return field
+
+
+def _compare(field: ScimField, operator: FilterOperator, literal: LiteralValue) -> ScimFilter:
+    if literal is None and operator in (FilterOperator.EQ, FilterOperator.NE):  # null means no value (RFC 7643 section 2.5)
+        return Not(FieldPresent(field)) if operator is FilterOperator.EQ else FieldPresent(field)
+    if operator not in _OPERATORS[field.type]:
+        raise FilterInvalid(f"{field.value[0]} cannot be compared with {operator}")
+    return FieldComparison(field, operator, _to_value(field, literal))
+
+
+def _to_value(field: ScimField, literal: LiteralValue) -> ComparisonValue:
+    match field.type, literal:
+        case FieldType.EXACT, str():
+            return literal
+        case FieldType.TEXT, str():
+            return literal  # kept as it is: the comparison converts both sides to lower case in the same way
+        case FieldType.ADDRESS, str():
+            return Email.parse_part(literal)
+        case FieldType.FLAG, bool():
+            return literal
+        case FieldType.FLAG, str() if literal.lower() in ("true", "false"):  # sent by Microsoft's clients
+            return literal.lower() == "true"
+        case FieldType.TIME, str():
+            return _parse_time(literal)
+    raise FilterInvalid(f"{field.value[0]} must be compared with {field.type.value}")
+
+
+def _parse_time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text.upper())
+        # A time without an offset is UTC. Times in the first and the last hours of the calendar
+        # raise OverflowError: with their offset, they are in the year 0 or 10000 of UTC.
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+        return time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise FilterInvalid("a time must be written as in 2026-03-14T15:09:26Z") from None
+
+
+# The value of a field; a set for a multi-valued attribute, which supports only `eq`.
+FieldValue: TypeAlias = str | bool | datetime | frozenset[str] | None
+
+
+def matches(filter_: ScimFilter, value_of: Callable[[ScimField], FieldValue]) -> bool:
+    """Return whether a resource with these values matches the filter."""
+    match filter_:
+        case FieldComparison(field, operator, value) if field.type is FieldType.TEXT:
+            return _evaluate(_lower(value_of(field)), operator, _lower(value))
+        case FieldComparison(field, operator, value):
+            return _evaluate(value_of(field), operator, value)
+        case FieldPresent(field):
+            return value_of(field) is not None
+        case And(operands):
+            return all(matches(operand, value_of) for operand in operands)
+        case Or(operands):
+            return any(matches(operand, value_of) for operand in operands)
+        case Not(operand):
+            return not matches(operand, value_of)
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _evaluate(left: FieldValue, operator: FilterOperator, right: ComparisonValue) -> bool:
+    match operator:
+        case FilterOperator.EQ:
+            return right in left if isinstance(left, frozenset) else left == right
+        case FilterOperator.NE:  # also true if there is no value
+            return left != right
+    match left, right:
+        case str(), str():
+            return TEXT_COMPARISONS[operator](left, right)
+        case datetime(), datetime():
+            return _TIME_COMPARISONS[operator](left, right)
+    return False
+
+
+TEXT_COMPARISONS: Final[Mapping[FilterOperator, Callable[[str, str], bool]]] = {
+    FilterOperator.CO: lambda value, part: part in value,
+    FilterOperator.SW: str.startswith,
+    FilterOperator.EW: str.endswith,
+    FilterOperator.GT: str.__gt__,
+    FilterOperator.GE: str.__ge__,
+    FilterOperator.LT: str.__lt__,
+    FilterOperator.LE: str.__le__,
+}
+_TIME_COMPARISONS: Final[Mapping[FilterOperator, Callable[[datetime, datetime], bool]]] = {
+    FilterOperator.GT: datetime.__gt__,
+    FilterOperator.GE: datetime.__ge__,
+    FilterOperator.LT: datetime.__lt__,
+    FilterOperator.LE: datetime.__le__,
+}

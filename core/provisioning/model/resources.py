@@ -1,0 +1,179 @@
+"""SCIM resources as JSON objects: reading and checking the values that clients send.
+
+Okta and Entra ID deviate from the RFC. This module accepts their deviations in values: "False" as a
+string, a list with one element instead of a single value, and a single value inside an object.
+`patches`, `filters` and `grammar` accept the deviations in patches and filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from core.kernel.errors import Invalid
+from core.kernel.values import is_printable, to_printable
+from core.provisioning.model.schemas import AttributeType, Mutability
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from core.provisioning.model.schemas import ScimAttribute, ScimSchema
+
+Resource = dict[str, Any]
+
+# The maximum number of values of one attribute of a user. Members of the group and patch operations
+# are limited only by the size of the body (security C-7). Together with the maximum length of
+# texts, this limits the time of each patch operation, even if earlier operations added values.
+MAX_VALUES: Final = 10
+MAX_SKIPPED_NAME_LENGTH: Final = 100  # characters
+
+
+class AttributeValueInvalid(Invalid):
+    """The value of an attribute is not valid."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        super().__init__(f"The value of {name} is not valid: it must be {expected}.")
+
+
+@dataclass(slots=True)
+class SkippedParts:
+    """The parts of a request that are not applied: ignored attributes, and refused ones.
+
+    Both have names as keys, without values (security L-3): log lines have them.
+    """
+
+    ignored: dict[str, None] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
+    error: Invalid | None = None  # of the first refused part
+
+    def copy(self) -> SkippedParts:
+        """Return a copy that can be changed independently."""
+        return SkippedParts(dict(self.ignored), dict(self.refused), self.error)
+
+    def ignore(self, path: str) -> None:
+        """Note an attribute that is accepted and not kept."""
+        self.ignored[_name(path)] = None
+
+    def refuse(self, path: str, error: Invalid | None = None) -> None:
+        """Note a part that is not applied."""
+        self.refused[_name(path)] = None
+        if self.error is None and error is not None:
+            error.__context__ = None  # without this, the error would keep the whole body alive
+            self.error = error.with_traceback(None)
+
+    def raise_error(self) -> None:
+        """Raise the error of the first refused part, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+def _name(path: str) -> str:
+    return to_printable(path.partition("[")[0][:MAX_SKIPPED_NAME_LENGTH])  # a filter in brackets contains values
+
+
+def read_value(attribute: ScimAttribute, value: Any) -> Any:
+    """Return `value` as a value of the attribute, or None if it is empty.
+
+    For a multi-valued attribute, return a list. Names are spelled as in the schema, and
+    unknown sub-attributes are left out.
+
+    Raises: AttributeValueInvalid.
+    """
+    if attribute.multi_valued:
+        values = [] if value is None else value if isinstance(value, list) else [value]
+        check_count(attribute, values)
+        return [item for raw in values if (item := read_single_value(attribute, raw)) is not None] or None
+    if isinstance(value, list) and len(value) == 1:  # sent by Microsoft's clients, with the value in an object
+        value = value[0]
+        if attribute.type is not AttributeType.COMPLEX and isinstance(value, Mapping):
+            value = value.get("value")
+    return read_single_value(attribute, value)
+
+
+def check_count(attribute: ScimAttribute, values: Sequence[Any]) -> None:
+    """Check the number of values. Raises: AttributeValueInvalid."""
+    # Each value is compared with every other one, so a million values would block all other
+    # requests.
+    if len(values) > MAX_VALUES:
+        raise AttributeValueInvalid(attribute.name, f"a list of at most {MAX_VALUES} values")
+
+
+def read_single_value(attribute: ScimAttribute, value: Any) -> Any:
+    """Return one value of the attribute, or None if it is empty. Raises: AttributeValueInvalid."""
+    if value is None:
+        return None
+    match attribute.type:
+        case AttributeType.COMPLEX:
+            return _read_complex(attribute, value)
+        case AttributeType.BOOLEAN:
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                return value.lower() == "true"
+            if not isinstance(value, bool):
+                raise AttributeValueInvalid(attribute.name, "true or false")
+            return value
+    if not isinstance(value, str):
+        raise AttributeValueInvalid(attribute.name, "a string")
+    value = value.strip()
+    if attribute.type in (AttributeType.STRING, AttributeType.REFERENCE) and (len(value) > attribute.max_length or not is_printable(value)):
+        raise AttributeValueInvalid(attribute.name, f"a string of at most {attribute.max_length} characters, without control characters")
+    return value or None
+
+
+def _read_complex(attribute: ScimAttribute, value: Any) -> Resource | None:
+    if isinstance(value, str) and attribute.sub("value") is not None:  # Entra ID sends the manager in this way
+        value = {"value": value}
+    if not isinstance(value, Mapping):
+        raise AttributeValueInvalid(attribute.name, "an object")
+    if len({name.lower() for name in value}) < len(value):
+        raise AttributeValueInvalid(attribute.name, "an object without duplicate names, whatever their case")
+    parts = {}
+    for name, raw in value.items():
+        if (sub := attribute.sub(name)) is not None and (part := read_value(sub, raw)) is not None:
+            parts[sub.name] = part
+    return parts or None
+
+
+def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, skipped: SkippedParts) -> Mapping[str, Any]:
+    """Move the attributes inside an object named by the URN of a schema one level up.
+
+    The attributes of an extension are written in this way, and some clients write all attributes of
+    a user so. `what` names the body. Names that occur twice are noted in `skipped`, and left out.
+    """
+    attributes, duplicates = dict[str, tuple[str, Any]](), set[str]()
+    for container, item in body.items():
+        is_container = isinstance(item, Mapping) and schema.is_urn(container)
+        parts = {f"{container}:{name}": part for name, part in item.items()} if is_container else {container: item}
+        for name, part in parts.items():
+            # Names are case-insensitive (RFC 7643 section 2.1), and nothing says which of two
+            # spellings would win.
+            key = schema.without_urn(name).lower()
+            if key in attributes:
+                duplicates.add(key)
+            attributes[key] = (name, part)
+    for key in duplicates:
+        attribute = schema.attribute(key)
+        name = key if attribute is None else attribute.name
+        skipped.refuse(name, AttributeValueInvalid(what, "an object without duplicate names, whatever their case"))
+        del attributes[key]
+    return dict(attributes.values())
+
+
+def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
+    """Return the attributes of the body that clients may set.
+
+    Values that are not valid are noted in `skipped`, and left out.
+    """
+    resource = {}
+    for name, raw in flatten_containers("the body", body, schema, skipped).items():
+        attribute = schema.attribute(schema.without_urn(name))
+        if attribute is None or attribute.mutability is Mutability.READ_ONLY:
+            continue
+        try:
+            if attribute.multi_valued and any(isinstance(item, str) for item in (raw if isinstance(raw, list) else [raw])):
+                raise AttributeValueInvalid(attribute.name, "a list of objects")  # only patches may have plain strings here
+            if (value := read_value(attribute, raw)) is not None:
+                resource[attribute.name] = value
+        except AttributeValueInvalid as error:
+            skipped.refuse(attribute.name, error)
+    return resource

@@ -1,0 +1,329 @@
+"""The schemas of SCIM users and groups (RFC 7643).
+
+Bodies and patches are read according to these schemas, and `/Schemas` publishes them. Filters have
+their own list of fields (`core.provisioning.model.filters`), which a test compares with the schemas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from core.accounts.model.profiles import MAX_PICTURE_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+MAX_TEXT_LENGTH: Final = 256  # characters
+MAX_NAME_LENGTH: Final = 100
+
+
+class AttributeType(StrEnum):
+    """The attribute types in use (RFC 7643 section 2.3)."""
+
+    STRING = "string"
+    BOOLEAN = "boolean"
+    DATE_TIME = "dateTime"
+    REFERENCE = "reference"
+    COMPLEX = "complex"
+
+
+class Mutability(StrEnum):
+    """Whether clients can set an attribute (RFC 7643 section 7)."""
+
+    READ_ONLY = "readOnly"
+    READ_WRITE = "readWrite"
+    IMMUTABLE = "immutable"
+
+
+class Returned(StrEnum):
+    """When responses contain an attribute (RFC 7643 section 7)."""
+
+    ALWAYS = "always"
+    DEFAULT = "default"
+
+
+class Uniqueness(StrEnum):
+    """The scope in which a value is unique (RFC 7643 section 7)."""
+
+    NONE = "none"
+    SERVER = "server"
+
+
+@dataclass(frozen=True)
+class ScimAttribute:
+    """An attribute of a resource. Clients may write its name in any case.
+
+    `common` attributes belong to every resource and are not part of a schema (RFC 7643 section
+    3.1).
+    """
+
+    name: str
+    description: str
+    type: AttributeType = AttributeType.STRING
+    sub_attributes: tuple[ScimAttribute, ...] = ()
+    multi_valued: bool = False
+    required: bool = False
+    case_exact: bool = False
+    mutability: Mutability = Mutability.READ_WRITE
+    returned: Returned = Returned.DEFAULT
+    uniqueness: Uniqueness = Uniqueness.NONE
+    canonical_values: tuple[str, ...] = ()
+    reference_types: tuple[str, ...] = ()
+    common: bool = False
+    max_length: int = MAX_TEXT_LENGTH  # of a string, in characters
+
+    @cached_property
+    def by_name(self) -> Mapping[str, ScimAttribute]:
+        """Return the sub-attributes by name, in lower case."""
+        return MappingProxyType({sub.name.lower(): sub for sub in self.sub_attributes})
+
+    def sub(self, name: str) -> ScimAttribute | None:
+        """Return the sub-attribute with this name, in any case, or None."""
+        return self.by_name.get(name.lower())
+
+
+@dataclass(frozen=True)
+class ScimSchema:
+    """A resource type: its schema, its endpoint and its attributes.
+
+    The attributes of an extension are named by its URN, a colon and their own name. Inside resources,
+    they have only their own name.
+
+    `ignored` has the attributes of the RFC that are accepted and not kept, with their
+    sub-attributes. All names are in lower case.
+    """
+
+    id: str
+    name: str
+    endpoint: str
+    description: str
+    attributes: tuple[ScimAttribute, ...]
+    ignored: Mapping[str, frozenset[str]]
+    extension: ScimSchema | None = None
+
+    @cached_property
+    def by_name(self) -> Mapping[str, ScimAttribute]:
+        """Return the attributes by name, in lower case."""
+        names = {attribute.name.lower(): attribute for attribute in self.attributes}
+        if self.extension is not None:
+            names |= {f"{self.extension.id}:{name}".lower(): attribute for name, attribute in self.extension.by_name.items()}
+        return MappingProxyType(names)
+
+    def attribute(self, name: str) -> ScimAttribute | None:
+        """Return the attribute with this name, in any case, or None."""
+        return self.by_name.get(name.lower())
+
+    def ignores(self, name: str, sub: str | None) -> bool:
+        """Return whether this is an attribute that is accepted and not kept."""
+        extension = self.extension
+        if extension is not None and name.lower().startswith(f"{extension.id}:".lower()):
+            return extension.ignores(extension.without_urn(name), sub)
+        subs = self.ignored.get(name.lower())
+        return subs is not None and (sub.lower() in subs if sub is not None else self.attribute(name) is None)
+
+    def without_urn(self, name: str) -> str:
+        """Return the name without the URN of this schema, if it has it (RFC 7644 section 3.10)."""
+        urn = f"{self.id}:"
+        return name[len(urn) :] if name[: len(urn)].lower() == urn.lower() else name
+
+    def is_urn(self, name: str) -> bool:
+        """Return whether the name is the URN of this schema or of its extension."""
+        return name.lower() == self.id.lower() or (self.extension is not None and self.extension.is_urn(name))
+
+
+def _ignored(*names: str, **subs: str) -> Mapping[str, frozenset[str]]:
+    return MappingProxyType({**dict.fromkeys(names, frozenset()), **{name: frozenset(text.split()) for name, text in subs.items()}})
+
+
+USER_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:User"
+GROUP_URN: Final = "urn:ietf:params:scim:schemas:core:2.0:Group"
+
+ENTERPRISE_URN: Final = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
+
+_META: Final = ScimAttribute(
+    "meta",
+    "Metadata of the resource.",
+    AttributeType.COMPLEX,
+    (
+        ScimAttribute("resourceType", "The resource type.", case_exact=True, mutability=Mutability.READ_ONLY),
+        ScimAttribute("created", "The time of creation.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute("lastModified", "The time of the last change.", AttributeType.DATE_TIME, mutability=Mutability.READ_ONLY),
+        ScimAttribute(
+            "location",
+            "The URL of the resource.",
+            AttributeType.REFERENCE,
+            case_exact=True,
+            mutability=Mutability.READ_ONLY,
+            reference_types=("uri",),
+        ),
+    ),
+    mutability=Mutability.READ_ONLY,
+    common=True,
+)
+_COMMON: Final = (
+    ScimAttribute(
+        "schemas",
+        "The schemas of the resource.",
+        AttributeType.REFERENCE,
+        multi_valued=True,
+        case_exact=True,
+        mutability=Mutability.READ_ONLY,
+        returned=Returned.ALWAYS,
+        common=True,
+    ),
+    ScimAttribute(
+        "id",
+        "The id of the resource.",
+        case_exact=True,
+        mutability=Mutability.READ_ONLY,
+        returned=Returned.ALWAYS,
+        uniqueness=Uniqueness.SERVER,
+        common=True,
+    ),
+    _META,
+)
+
+ENTERPRISE_USER: Final = ScimSchema(
+    id=ENTERPRISE_URN,
+    name="EnterpriseUser",
+    endpoint="",
+    description="The place of a user in the organization.",
+    attributes=(
+        ScimAttribute("employeeNumber", "The number of the employee."),
+        ScimAttribute("department", "The department."),
+        ScimAttribute(
+            "manager",
+            "The manager of the user.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The id of the manager, as your directory sends it."),
+                ScimAttribute("displayName", "The name of the manager."),
+            ),
+        ),
+    ),
+    ignored=_ignored("costcenter", "organization", "division", manager="$ref"),
+)
+USER: Final = ScimSchema(
+    id=USER_URN,
+    name="User",
+    endpoint="/Users",
+    description="A user of the organization.",
+    attributes=(
+        *_COMMON,
+        ScimAttribute("externalId", "The id of the user in your directory.", case_exact=True, common=True),
+        ScimAttribute(
+            "userName",
+            "The name of the user in your directory. Without a primary email address, it is also the address.",
+            required=True,
+            uniqueness=Uniqueness.SERVER,
+        ),
+        ScimAttribute(
+            "name",
+            "The parts of the name.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("formatted", "The full name.", max_length=MAX_NAME_LENGTH),
+                ScimAttribute("familyName", "The family name.", max_length=MAX_NAME_LENGTH),
+                ScimAttribute("givenName", "The given name.", max_length=MAX_NAME_LENGTH),
+            ),
+        ),
+        ScimAttribute("displayName", "The name to display.", max_length=MAX_NAME_LENGTH),
+        ScimAttribute("title", "The title, such as Vice President."),
+        ScimAttribute("preferredLanguage", "The preferred language, such as en-US."),
+        ScimAttribute("locale", "The locale, such as en-US."),
+        ScimAttribute("timezone", "The time zone, such as America/Los_Angeles."),
+        ScimAttribute(
+            "emails",
+            "The email address, with which the user signs in. A user has one.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The email address."),
+                ScimAttribute("type", "The type, which is always work.", canonical_values=("work",)),
+                ScimAttribute("primary", "Whether this is the primary address, which is always true.", AttributeType.BOOLEAN),
+            ),
+            multi_valued=True,
+        ),
+        ScimAttribute(
+            "phoneNumbers",
+            "The phone numbers.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The phone number."),
+                ScimAttribute("type", "The type, such as work or mobile."),
+                ScimAttribute("primary", "Whether this is the primary number.", AttributeType.BOOLEAN),
+            ),
+            multi_valued=True,
+        ),
+        ScimAttribute(
+            "photos",
+            "The pictures. The primary one, or else the first, is the picture of the user.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute(
+                    "value",
+                    "The URL of the picture.",
+                    AttributeType.REFERENCE,
+                    case_exact=True,
+                    reference_types=("external",),
+                    max_length=MAX_PICTURE_LENGTH,
+                ),
+                ScimAttribute("type", "The type, such as photo or thumbnail.", canonical_values=("photo", "thumbnail")),
+                ScimAttribute("primary", "Whether this is the primary picture.", AttributeType.BOOLEAN),
+            ),
+            multi_valued=True,
+        ),
+        ScimAttribute("active", "Whether the user may sign in.", AttributeType.BOOLEAN),
+    ),
+    ignored=_ignored(
+        *("nickname", "profileurl", "usertype", "password"),
+        name="middlename honorificprefix honorificsuffix",
+        emails="display $ref",
+        phonenumbers="display $ref",
+        photos="display $ref",
+        addresses="formatted streetaddress locality region postalcode country type primary display $ref",
+        groups="value $ref display type primary",
+        **dict.fromkeys(("ims", "entitlements", "roles", "x509certificates"), "value display type primary $ref"),
+    ),
+    extension=ENTERPRISE_USER,
+)
+GROUP: Final = ScimSchema(
+    id=GROUP_URN,
+    name="Group",
+    endpoint="/Groups",
+    description="The organization and its members.",
+    attributes=(
+        *_COMMON,
+        ScimAttribute("externalId", "The id of the group in your directory.", case_exact=True, common=True),
+        ScimAttribute("displayName", "The name of the organization.", mutability=Mutability.READ_ONLY),
+        ScimAttribute(
+            "members",
+            "The members of the organization.",
+            AttributeType.COMPLEX,
+            (
+                ScimAttribute("value", "The id of the user.", case_exact=True, mutability=Mutability.IMMUTABLE),
+                ScimAttribute(
+                    "$ref",
+                    "The URL of the user.",
+                    AttributeType.REFERENCE,
+                    case_exact=True,
+                    mutability=Mutability.IMMUTABLE,
+                    reference_types=("User",),
+                ),
+                ScimAttribute(
+                    "type",
+                    "The resource type, which is always User.",
+                    case_exact=True,
+                    mutability=Mutability.IMMUTABLE,
+                    canonical_values=("User",),
+                ),
+            ),
+            multi_valued=True,
+        ),
+    ),
+    ignored=_ignored(members="display"),
+)

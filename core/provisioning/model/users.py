@@ -1,0 +1,382 @@
+"""Users of a directory, and their blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as with_changes
+from typing import TYPE_CHECKING, Any, Final
+
+from core.accounts.model.profiles import NO_PROFILE, Profile
+from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from core.kernel.roles import Role
+from core.kernel.values import Email, EmailInvalid
+from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
+from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
+from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN
+from core.tenancy.model.invitations import TeamFull
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.provisioning.model.patches import PatchResult
+    from core.tenancy.model.organizations import Organization
+
+
+# Directories deactivate users who leave, and never delete them. So for each member that the
+# organization may have, its directory may know this many users who are not members.
+INACTIVE_PER_MEMBER: Final = 10
+
+
+class ScimUserNotFound(NotFound):
+    """The directory of the organization knows no user with this id."""
+
+
+class ProtectedUser(Forbidden):
+    """The owner of the organization and platform owners cannot be changed, deactivated or removed by SCIM."""
+
+
+class AnonymizedUser(Forbidden):
+    """This user was anonymized and cannot be changed. Delete the user instead."""
+
+
+class UserNameNotAnAddress(EmailInvalid):
+    """The userName must be an email address, unless the user has a primary email address in emails. Send one of these."""
+
+
+class DomainOfAnother(Forbidden):
+    """Another organization has verified the domain of this address, so only its directory can use the address. Invite the user instead."""
+
+
+class UserNameTaken(Conflict):
+    """This userName or address is taken. If your directory knows the user, change that user. Otherwise invite them to the organization."""
+
+
+class MembersFull(TeamFull):
+    """The organization has reached its member limit. Deactivate or delete a user first."""
+
+    scim_type = None
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The organization already has the maximum of {limit} members. Deactivate or delete a user, or ask the operator of Gatehouse "
+            "to raise the limit."
+        )
+
+
+class TooManyInactiveUsers(TeamFull):
+    """The directory knows too many users who are not members. Delete some of them before you provision others."""
+
+    scim_type = None
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"Your directory has {limit} or more users who are deactivated or outside the group. The limit is {INACTIVE_PER_MEMBER} times "
+            "the number of members that the organization may have. Delete some of these users before you provision others.",
+        )
+
+
+# The attributes that show the profile of the account, if the directory did not send them.
+PROFILE_ATTRIBUTES: Final = ("name", "displayName", "locale", "timezone", "photos")
+_LISTS: Final = ("phoneNumbers", "photos")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScimUser:
+    """A user that the directory of an organization knows. Times are UTC."""
+
+    id: UUID
+    email: Email  # for a former member, the address they had when they left
+    user_name: str  # the stored one, or else the address, or else the id if another user has the address as userName
+    profile: ScimProfile
+    active: bool
+    created_at: datetime  # when the directory provisioned the user, or else when the membership began
+    updated_at: datetime  # when one of these fields last changed
+    role: Role | None  # None: not a member
+    is_blocked: bool  # by this directory
+    is_platform_owner: bool
+    is_anonymized: bool
+    is_provisioned: bool  # by this directory
+    account_profile: Profile = NO_PROFILE  # empty, unless the user has confirmed the membership
+
+    @property
+    def is_protected(self) -> bool:
+        """Return whether SCIM cannot change this user (security C-3)."""
+        return self.role is Role.OWNER or self.is_platform_owner
+
+
+@dataclass(frozen=True, slots=True)
+class ScimUserData:
+    """The new data of a user, from a request."""
+
+    email: Email
+    profile: ScimProfile
+    active: bool | None  # None: stays as it is
+
+    def keeping_names_of(self, user: ScimUser) -> ScimUserData:
+        """Return the data with the present email address and userName."""
+        return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=user.profile.user_name))
+
+    def keeping_email_of(self, user: ScimUser) -> ScimUserData:
+        """Return the data with the present email address. The new userName stays."""
+        return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=self.profile.user_name or self.email))
+
+
+@dataclass(frozen=True, slots=True)
+class WelcomeContext:
+    """The organization of a provisioned user, and the only application of it that the user may use.
+
+    There is no application if the user may use none or several.
+    """
+
+    organization: str
+    application: str | None
+    application_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScimUserChange:
+    """The new data of a user, and the parts of the request that are not applied.
+
+    A request that deactivates is applied as far as it can be. Any other request is applied as a whole
+    or not at all.
+    """
+
+    data: ScimUserData
+    skipped: SkippedParts
+
+
+@dataclass(frozen=True, slots=True)
+class UserReplacement:
+    """The attributes of a whole user, from a request, and the parts of the request that are not applied."""
+
+    resource: Resource
+    skipped: SkippedParts
+
+
+# Resources
+
+
+def to_resource(user: ScimUser) -> Resource:
+    """Return the attributes that a directory can change.
+
+    Empty ones are null, so that all users have the same attributes.
+    """
+    profile = user.profile
+    name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
+    return {
+        "externalId": profile.external_id,
+        "userName": user.user_name,
+        "name": name if any(name.values()) else None,
+        "displayName": profile.display_name,
+        "emails": [{"value": user.email, "type": "work", "primary": True}],
+        **{attribute: profile.attributes.get(attribute) for attribute in FURTHER_ATTRIBUTES},
+        "active": user.active,
+    }
+
+
+def to_response(user: ScimUser) -> Resource:
+    """Return the attributes of a response, with those of the extension in an object of their own.
+
+    `name.formatted` is made of the given and the family name, unless the directory sent one. Where the
+    directory sent no value, the response has that of the account's profile. Users without a
+    name that the directory did not create get the part of the address before the @ as their name.
+    Directories such as Okta cannot read users without a name.
+    """
+    resource = to_resource(user)
+    if resource["name"]:
+        resource["name"]["formatted"] = user.profile.full_name
+    profile = user.account_profile
+    if not user.is_provisioned:
+        name = profile.name or user.email.partition("@")[0]
+        resource["name"] = resource["name"] or dict.fromkeys(("formatted", "familyName", "givenName"), name)
+        resource["displayName"] = resource["displayName"] or name
+    elif profile.name and not resource["name"] and not resource["displayName"]:
+        resource |= {"name": {"formatted": profile.name, "familyName": None, "givenName": None}, "displayName": profile.name}
+    resource["locale"] = resource["locale"] or profile.locale
+    resource["timezone"] = resource["timezone"] or profile.zoneinfo
+    if profile.picture and not resource["photos"]:
+        resource["photos"] = [{"value": profile.picture, "type": "photo", "primary": True}]
+    enterprise = {attribute.name: resource.pop(attribute.name) for attribute in ENTERPRISE_USER.attributes}
+    has_enterprise = any(value is not None for value in enterprise.values())
+    resource |= {name: resource[name] or [] for name in _LISTS}
+    return {
+        "schemas": [USER_URN, *([ENTERPRISE_URN] if has_enterprise else [])],
+        **resource,
+        **({ENTERPRISE_URN: enterprise} if has_enterprise else {}),
+    }
+
+
+def parse_user(body: Mapping[str, Any]) -> ScimUserData:
+    """Parse a new user. Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress."""
+    skipped = SkippedParts()
+    resource = read_resource(USER, body, skipped)
+    skipped.raise_error()
+    return _to_data(resource, *_read_names(resource))
+
+
+def parse_replacement(body: Mapping[str, Any]) -> UserReplacement:
+    """Parse a whole user that replaces one. Values that are not valid are noted, and left out."""
+    skipped = SkippedParts()
+    return UserReplacement(read_resource(USER, body, skipped), skipped)
+
+
+def replaced(user: ScimUser, replacement: UserReplacement) -> ScimUserChange:
+    """Return the change that a replacement of this user means.
+
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress, unless the replacement deactivates.
+    """
+    resource, skipped = dict(replacement.resource), replacement.skipped.copy()
+    present, shown = to_resource(user), to_response(user)
+    # A directory may send back a value that it was shown and that is not stored.
+    sent_back = {name for name in PROFILE_ATTRIBUTES if resource.get(name) == shown[name]}
+    # The present value of a refused attribute stays, except `active`, because it may mean that this
+    # request deactivates.
+    resource |= {name: present[name] for name in {*skipped.refused, *sent_back} - {"active"} if name in present}
+    names: tuple[str | None, Email] = user.user_name, user.email
+    try:
+        names = _read_names(resource, user)
+    except Invalid as error:
+        skipped.refuse("userName", error)
+    return _to_change(user, resource, names, skipped)
+
+
+def patched(user: ScimUser, result: PatchResult) -> ScimUserChange:
+    """Return the change that a patch of this user means.
+
+    Raises: the first error of the patch, EmailInvalid, UserNameNotAnAddress, unless the patch
+    deactivates.
+    """
+    resource, skipped = result.resource, result.skipped
+    names: tuple[str | None, Email] = user.user_name, user.email
+    if "active" not in result.named:
+        # A patch without `active` changes no access.
+        resource.pop("active", None)
+    try:
+        names = _patched_names(user, result)
+    except Invalid as error:
+        skipped.refuse("userName", error)
+    return _to_change(user, resource, names, skipped)
+
+
+def _patched_names(user: ScimUser, result: PatchResult) -> tuple[str | None, Email]:
+    present, user_name = user.profile.user_name, result.resource["userName"]
+    primary = _primary_email(result.resource) if "emails" in result.named else None
+    if "emails" in result.named and primary is None:
+        result.skipped.ignore("emails")
+    if primary is not None:
+        return user_name, Email.parse(primary)
+    if user_name == user.user_name:
+        return user_name, user.email
+    return _names_without_emails(user_name, user) if present is None else (user_name, user.email)
+
+
+def _read_names(resource: Mapping[str, Any], user: ScimUser | None = None) -> tuple[str | None, Email]:
+    """Return the userName, or None if it is the email address, and the address. `user` is the present user, if there is one.
+
+    The primary email address is the address. Without one, the userName is.
+
+    Raises: AttributeValueInvalid, EmailInvalid, UserNameNotAnAddress.
+    """
+    if "userName" not in resource:
+        raise AttributeValueInvalid("userName", "present")
+    primary = _primary_email(resource)
+    if primary is None:
+        return _names_without_emails(resource["userName"], user)
+    return resource["userName"], Email.parse(primary)
+
+
+def _names_without_emails(user_name: str, user: ScimUser | None) -> tuple[str | None, Email]:
+    """Return the userName, or None if it is the email address, and the address, of a request without a primary address.
+
+    A member that the directory did not create has a primary address already, so the userName may be any string.
+
+    Raises: UserNameNotAnAddress.
+    """
+    try:
+        return None, Email.parse(user_name)
+    except EmailInvalid:
+        if user is None or user.is_provisioned:
+            raise UserNameNotAnAddress from None
+        return user_name, user.email
+
+
+def _primary_email(resource: Mapping[str, Any]) -> str | None:
+    """Return the primary address, if there is one.
+
+    If no address says whether it is primary, this is the first one of type work, or without a type.
+    """
+    emails: Sequence[Mapping[str, Any]] = resource.get("emails") or []
+    primary = [email for email in emails if email.get("primary")]
+    work = [email for email in emails if email.get("primary") is None and email.get("type", "work").lower() == "work"]
+    value: str | None = next(iter(primary or work), {}).get("value")
+    return value
+
+
+def _to_change(user: ScimUser, resource: Mapping[str, Any], names: tuple[str | None, Email], skipped: SkippedParts) -> ScimUserChange:
+    if resource.get("active") is not False:
+        skipped.raise_error()
+    user_name, email = names
+    if (user_name or email, email) == (user.user_name, user.email):
+        user_name = user.profile.user_name  # unchanged
+    elif names == (user.profile.user_name, user.email):
+        user_name = email  # another user has it
+    return ScimUserChange(_to_data(resource, user_name, email), skipped)
+
+
+def _to_data(resource: Mapping[str, Any], user_name: str | None, email: Email) -> ScimUserData:
+    name = resource.get("name") or {}
+    attributes = {attribute: value for attribute in FURTHER_ATTRIBUTES if (value := resource.get(attribute)) is not None}
+    for list_name in _LISTS:  # a patch may remove the value of an item only
+        if items := [item for item in attributes.pop(list_name, ()) if item.get("value")]:
+            attributes[list_name] = items
+    return ScimUserData(
+        email=email,
+        profile=ScimProfile(
+            external_id=resource.get("externalId"),
+            formatted=name.get("formatted"),
+            given_name=name.get("givenName"),
+            family_name=name.get("familyName"),
+            display_name=resource.get("displayName"),
+            user_name=user_name,
+            attributes=attributes,
+        ),
+        active=resource.get("active"),
+    )
+
+
+# Limits
+
+
+def require_member_capacity(organization: Organization, count: int) -> None:
+    """Check that the locked organization may have `count` more members. Raises: MembersFull."""
+    limit = organization.user_limit.value
+    if count > 0 and organization.member_count + count > limit:
+        raise MembersFull(limit)
+
+
+def require_inactive_capacity(organization: Organization, count: int) -> None:
+    """Check that a directory that knows `count` users outside the group may provision another user.
+
+    Each of these users occupies an email address. The owner of the address may know nothing about
+    this, and can no longer create an account with it.
+
+    Raises: TooManyInactiveUsers.
+    """
+    limit = INACTIVE_PER_MEMBER * organization.user_limit.value
+    if count >= limit:
+        raise TooManyInactiveUsers(limit)
+
+
+class NotBlocked(NotFound):
+    """The organization's directory does not block this user."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryBlock:
+    """A user that the organization's directory blocks. `since` is UTC."""
+
+    user_id: UUID
+    email: str | None  # the address that the user had when they left, or None if the directory forgot them
+    since: datetime

@@ -1,0 +1,195 @@
+"""Branding of emails and pages, and readable colors derived from any color that an organization chooses.
+
+The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a control (success
+criteria 1.4.3, 1.4.11).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from core.kernel import uris
+from core.kernel.errors import Invalid
+from core.kernel.values import is_host_name
+
+MAX_LOGO_URL = 2048
+
+
+class EmptyBrandingUpdate(Invalid):
+    """The request changes nothing. Send logo_url, primary_color or product_name. null removes a value."""
+
+
+class LogoInvalid(Invalid):
+    """The logo URL must be an absolute ASCII https URL (http only for localhost), without a user name or a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrandingSettings:
+    """The branding that an organization has chosen.
+
+    None means that the organization has not chosen a value. `primary_color` is `#rrggbb` in lower
+    case.
+    """
+
+    logo_url: str | None = None
+    primary_color: str | None = None
+    product_name: str | None = None
+
+
+NO_BRANDING = BrandingSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """The design of emails and pages of an active organization."""
+
+    organization_name: str
+    branding: BrandingSettings = NO_BRANDING
+
+    @property
+    def name(self) -> str:
+        """Return the name of the organization or product that emails and pages show."""
+        return self.branding.product_name or self.organization_name
+
+    @property
+    def color(self) -> Color | None:
+        return None if self.branding.primary_color is None else Color.parse(self.branding.primary_color)
+
+    @property
+    def logo_origin(self) -> str | None:
+        """Return the origin of the logo for a Content-Security-Policy, or None.
+
+        Also return None for a stored URL that the present rules would refuse. Such a URL must not
+        become part of the policy.
+        """
+        url = self.branding.logo_url
+        if url is None or not _is_valid_logo(url):
+            return None
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def parse_logo(url: str) -> str:
+    """Return the URL of a logo in canonical form. Raises: LogoInvalid."""
+    canonical = uris.canonicalize(url)
+    if flaw := uris.web_flaw(canonical):
+        raise LogoInvalid(f"The logo URL is not allowed: {flaw}")
+    if not _is_valid_logo(canonical):
+        raise LogoInvalid
+    return canonical
+
+
+def _is_valid_logo(url: str) -> bool:
+    # A Content-Security-Policy can name neither IPv6 addresses nor hosts with underscores.
+    return len(url) <= MAX_LOGO_URL and uris.is_web_url(url) and is_host_name(urlsplit(url).hostname or "")
+
+
+TEXT: Final = 4.5  # the minimum contrast of text
+OUTLINE: Final = 3.0  # the minimum contrast of the outline of a control
+_HEX = re.compile("#[0-9a-f]{6}")
+_STEPS: Final = 40  # the steps from a color to black or to white
+_HOVER: Final = 6  # the steps between a color and its hover color
+
+
+class ColorInvalid(Invalid):
+    """The color is not valid. Write "#" and six hexadecimal digits, such as "#0b5d66"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Color:
+    """The red, green and blue components of an sRGB color, each from 0 to 255."""
+
+    red: int
+    green: int
+    blue: int
+
+    @classmethod
+    def parse(cls, text: str) -> Color:
+        """Return the color written as "#rrggbb", in upper or lower case. Raises: ColorInvalid."""
+        lowered = text.lower()
+        if not text.isascii() or not _HEX.fullmatch(lowered):
+            raise ColorInvalid
+        return cls(*bytes.fromhex(lowered[1:]))
+
+    def __str__(self) -> str:
+        return f"#{self.red:02x}{self.green:02x}{self.blue:02x}"
+
+    @property
+    def luminance(self) -> float:
+        """Return the relative luminance, from 0 for black to 1 for white."""
+        red, green, blue = (
+            value / 12.92 if (value := component / 255) <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+            for component in (self.red, self.green, self.blue)
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def mix(self, other: Color, steps: int) -> Color:
+        """Return this color, changed by `steps` of _STEPS steps toward `other`."""
+        pairs = ((self.red, other.red), (self.green, other.green), (self.blue, other.blue))
+        return Color(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
+
+
+BLACK: Final = Color(0, 0, 0)
+WHITE: Final = Color(255, 255, 255)
+
+
+def contrast(one: Color, other: Color) -> float:
+    """Return the contrast ratio, from 1 for equal luminance to 21 for black and white."""
+    darker, brighter = sorted((one.luminance, other.luminance))
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class ColorScheme:
+    """The colors derived from one color for light or dark mode."""
+
+    accent: Color  # of links and of focused controls
+    accent_hover: Color
+    button: Color  # the chosen color itself
+    button_hover: Color
+    label: Color  # black or white, on the button
+    edge: Color  # the button's outline, so that it stands out from the background
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """The colors derived from one color for both modes."""
+
+    light: ColorScheme
+    dark: ColorScheme
+
+
+# Each mode has two backgrounds: one in `pages.css`, one in `layout.html`. These are the ones on
+# which text has less contrast.
+LIGHT_BACKGROUND: Final = Color.parse("#f2f5f6")
+DARK_BACKGROUND: Final = Color.parse("#172024")
+
+
+@lru_cache(maxsize=256)
+def derive_palette(color: Color) -> Palette:
+    """Return the readable colors for pages and emails that use this color."""
+    return Palette(light=_derive_scheme(color, LIGHT_BACKGROUND, BLACK), dark=_derive_scheme(color, DARK_BACKGROUND, WHITE))
+
+
+def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
+    """Return the colors for one mode.
+
+    `pole` is black or white, the one with the most contrast to the background.
+    """
+    accent = next(mixed for steps in range(_STEPS + 1) if contrast(mixed := color.mix(pole, steps), background) >= TEXT or steps == _STEPS)
+    # If white has too little contrast, black has enough: the product of the two contrasts is always
+    # 21.
+    label = WHITE if contrast(WHITE, color) >= TEXT else BLACK
+    return ColorScheme(
+        accent=accent,
+        accent_hover=accent.mix(pole, _HOVER),
+        button=color,
+        # Away from the color of the label, so that the label stays readable.
+        button_hover=color.mix(BLACK if label is WHITE else WHITE, _HOVER),
+        label=label,
+        edge=color if contrast(color, background) >= OUTLINE else accent,
+    )

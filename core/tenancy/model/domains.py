@@ -1,0 +1,138 @@
+"""Domains, and home realm discovery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from core.kernel.errors import Conflict, Invalid, NotFound
+from core.kernel.values import Domain, DomainInvalid, to_printable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.kernel.providers import Provider
+    from core.kernel.values import Email
+
+
+# A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
+# cannot add this record (RFC 8552).
+MAX_RECORDS_SHOWN: Final = 3  # of the records that were found instead of ours
+MAX_VALUE_SHOWN: Final = 80  # characters of a record
+RECORD_PREFIX: Final = "_gatehouse-challenge"
+VALUE_PREFIX: Final = "gatehouse-verification="
+MAX_RECORD_NAME: Final = 253
+
+
+class DomainNotSet(NotFound):
+    """This organization has not set a domain. Set one first."""
+
+
+class DomainNotVerified(NotFound):
+    """The organization's domain is not verified yet. Publish its DNS record and verify it first."""
+
+
+class DomainTooLong(DomainInvalid):
+    """This domain is too long for the name of its DNS record. Set a parent domain instead."""
+
+
+class DomainTaken(Conflict):
+    """Another organization has already verified this domain. If it should be yours, ask the operator of Gatehouse."""
+
+
+class DomainReplaced(Invalid):
+    """The domain was changed during the verification. Verify it again."""
+
+
+class DnsFailed(Invalid):
+    """The DNS server did not answer, so the record could not be checked. Try again later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainClaim:
+    """A domain that an organization claims, verified or not. Times are UTC.
+
+    The challenge has 256 random bits and belongs to this claim only. It is not secret, because it
+    is published in the DNS.
+    """
+
+    org_id: UUID
+    domain: Domain
+    challenge: str
+    verified_at: datetime | None
+    created_at: datetime
+
+    @property
+    def record_name(self) -> str:
+        """Return the name of the TXT record that verifies the domain."""
+        return f"{RECORD_PREFIX}.{self.domain}"
+
+    @property
+    def record_value(self) -> str:
+        """Return the value of the TXT record that verifies the domain."""
+        return f"{VALUE_PREFIX}{self.challenge}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignAccount:
+    """An account at the organization's domain that another organization created. `created_at` is UTC."""
+
+    user_id: UUID
+    email: Email
+    created_at: datetime
+    org_slug: str | None  # the organization that created it, or None if it was deleted
+    org_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignInvitation:
+    """A pending invitation of another organization to an address at the organization's domain. Times are UTC."""
+
+    email: Email
+    created_at: datetime
+    expires_at: datetime
+    org_slug: str
+    org_name: str
+
+
+class RecordNotFound(Invalid):
+    """The DNS has no TXT record with the expected value. Set it, and wait until the change is visible."""
+
+    def __init__(self, claim: DomainClaim, found: Collection[str]) -> None:
+        """`found` are the values of the TXT records with this name."""
+        if found:
+            values = ", ".join(f'"{to_printable(value)[:MAX_VALUE_SHOWN]}"' for value in sorted(found)[:MAX_RECORDS_SHOWN])
+            reason = f"The TXT record {claim.record_name} has another value: {values}. Set the expected value."
+        else:
+            reason = f"There is no TXT record {claim.record_name}. Check its name."
+        super().__init__(f"{reason} A change can take a while to become visible. Try again later.")
+
+
+class DuplicateDomain(Invalid):
+    """A domain appears twice. Send each domain once, with one provider."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(f"The domain {domain} appears twice. Send each domain once, with one provider.")
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRealmRoute:
+    """The identity provider for email addresses at exactly this domain.
+
+    The route is used only if `verified`: the organization has verified the domain or a parent
+    domain, and no other organization has verified a closer one.
+    """
+
+    domain: Domain
+    provider: Provider
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRealmMatch:
+    """The organization and the identity provider through which a user signs in."""
+
+    org_slug: str
+    provider: Provider

@@ -1,0 +1,225 @@
+"""Members, and the control of an organization over accounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.accounts.model.accounts import AccountOrigin
+from core.kernel.errors import Invalid, NotFound
+from core.kernel.roles import Capability, Role, has_capability
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.authentication.model.sessions import LiveSessions
+    from core.kernel.values import Email
+    from core.tenancy.model.organizations import Limit, Membership
+
+
+class AlreadyMember(Invalid):
+    """This user is already a member of the organization."""
+
+
+class MemberNotFound(NotFound):
+    """This user is not a member of the organization."""
+
+
+class RoleUnknown(Invalid):
+    """This role does not exist. Use admin or member."""
+
+
+class CannotChangeOwnRole(Invalid):
+    """You cannot change your own role. To step down as the owner, transfer the ownership to another member."""
+
+
+class OwnershipNotAssignable(Invalid):
+    """The role owner cannot be assigned. Transfer the ownership instead."""
+
+
+class CannotChangeOwnerRole(Invalid):
+    """The owner's role cannot be changed. Transfer the ownership to another member first."""
+
+
+class CannotRemoveSelf(Invalid):
+    """You cannot remove yourself. Leave the organization on the page of your account."""
+
+
+class OwnerCannotLeave(Invalid):
+    """You own this organization. Transfer the ownership to another member first, or delete the organization."""
+
+
+class CannotRemoveOwner(Invalid):
+    """The owner cannot be removed. Transfer the ownership to another member first."""
+
+
+class CannotResetOwner(Invalid):
+    """You cannot send a password reset to the owner. Owners request one with "Forgot your password?" on the sign-in page."""
+
+
+class MemberNotReachable(Invalid):
+    """This member's account is deactivated, or its address is not verified. Have it reactivated, or verified by the member, first."""
+
+
+class MembershipNotConfirmed(Invalid):
+    """This user has not used the organization yet. Ask them to request a link with "Forgot your password?" on the sign-in page."""
+
+
+class AlreadyOwner(Invalid):
+    """You already own this organization. Choose another member as the new owner."""
+
+
+class NewOwnerNotMember(Invalid):
+    """The new owner must be a member of the organization. Invite this user first."""
+
+
+class NewOwnerNotActive(Invalid):
+    """The new owner's account is not active. Choose another member."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMember:
+    """A membership with the user it belongs to.
+
+    `name` is None for an unconfirmed membership. Otherwise, an organization that adds an address would learn the name of its owner.
+    """
+
+    user_id: UUID
+    email: Email
+    name: str | None
+    is_platform_owner: bool
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAccount:
+    """A member with the facts about their account that the organization may see. Times are UTC.
+
+    `email_verified` and `mfa_enabled` are None for an unconfirmed membership, like the name.
+    """
+
+    member: ListedMember
+    email_verified: bool | None
+    mfa_enabled: bool | None
+    last_login_at: datetime | None  # the last sign-in to a service of the organization
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDetails:
+    """Everything that an organization may see of a member, with the live sessions in the organization."""
+
+    account: MemberAccount
+    sessions: LiveSessions
+
+
+class MemberOrder(StrEnum):
+    """An order of the members of an organization."""
+
+    JOINED = "joined"  # those who joined first come first
+    EMAIL = "email"
+
+
+@dataclass(frozen=True, slots=True)
+class MembersPage:
+    """One page of an organization's members, the number of members on all pages, and the member limit."""
+
+    members: Sequence[ListedMember]
+    total: int
+    limit: Limit
+
+
+def parse_assignable_role(name: str) -> Role:
+    """Return the role with this name, if an admin or the owner can assign it to a member.
+
+    Raises: OwnershipNotAssignable, RoleUnknown.
+    """
+    match name:
+        case Role.OWNER:
+            raise OwnershipNotAssignable
+        case Role.ADMIN | Role.MEMBER:
+            return Role(name)
+    raise RoleUnknown
+
+
+def grantable_roles(role: Role | None) -> frozenset[Role]:
+    """Return the roles that a user with `role` may give to others (security R-4, decision 190).
+
+    `role` is None for a user who is not a member. They may give no roles.
+    """
+    if role is None or not has_capability(role, Capability.MEMBERS_MANAGE):
+        return frozenset()
+    return frozenset({Role.ADMIN, Role.MEMBER}) if has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountControl:
+    """The facts that decide what an organization may do with an account.
+
+    Except for the domain, they do not change while the account is locked.
+    """
+
+    org_id: UUID
+    origin: AccountOrigin
+    origin_org_id: UUID | None  # the organization that created the account, or None if the user did
+    is_platform_owner: bool
+    has_password: bool
+    has_identity: bool  # an identity at any identity provider
+    at_verified_domain: bool  # the account's address is at a domain that the organization has verified
+    role: Role | None  # in this organization
+    member_elsewhere: bool  # a member of another organization
+    end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
+    closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
+
+    @property
+    def created_by_org(self) -> bool:
+        """Return whether an API key, SCIM or a sign-up of the organization created the account."""
+        return self.origin is not AccountOrigin.PLATFORM and self.origin_org_id == self.org_id
+
+    @property
+    def can_sign_in(self) -> bool:
+        """Return whether the user has a password, or an identity at an identity provider."""
+        return self.has_password or self.has_identity
+
+    @property
+    def used_elsewhere(self) -> bool:
+        """Return whether another organization or the platform itself uses the account, too."""
+        return self.member_elsewhere or self.end_user_elsewhere or self.is_platform_owner
+
+    @property
+    def may_change_email(self) -> bool:
+        """Return whether the organization may change the account's address (security K-4, C-4).
+
+        With a password or an identity, the user controls the account. Then the organization may
+        change the address only if the present address is at a domain that it has verified.
+
+        The address of an owner or admin never changes. The owner of the new mailbox could take over the
+        account, and would have more permissions than an API key or a directory. The address of an account
+        that the platform has deactivated, or that was deleted, stays, too: with the old address, the
+        organization could create another account for the user.
+        """
+        if self.role in (Role.OWNER, Role.ADMIN) or self.closed_by_others:
+            return False
+        provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
+        return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
+
+    @property
+    def controls_account(self) -> bool:
+        """Return whether the organization controls the account, and not only what belongs to the organization.
+
+        An organization controls an account that it created and that no other organization uses, unless
+        it is the account of its owner. Its directory deactivates and deletes the whole account, and its
+        API keys delete it (security C-5, K-4).
+        """
+        return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER
+
+    @property
+    def may_delete_account(self) -> bool:
+        """Return whether the organization may delete the whole account.
+
+        It may not while the platform has deactivated the account. It could create the account again, and
+        the user would be back. Nor may it delete an account that its user can still open again.
+        """
+        return self.controls_account and not self.closed_by_others

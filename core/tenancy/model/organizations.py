@@ -1,0 +1,168 @@
+"""Organizations and their governance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from core.kernel.callers import MembershipState, OrganizationStatus
+from core.kernel.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from core.accounts.model.accounts import AccountSummary
+    from core.kernel.roles import Role
+    from core.kernel.values import Slug
+
+
+# The limit if neither the organization nor its tier sets one (decisions 154, 155).
+DEFAULT_LIMIT = 5
+INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
+DEVICE_TRUST_DAYS = 30  # the setting of a new organization
+# The maximum number of records that the deletion of an organization removes in its own transaction.
+# The housekeeper removes the rest. Only large organizations have more.
+IMMEDIATE_PURGE_LIMIT = 10_000
+
+
+class SlugTaken(Invalid):
+    """An organization with this slug already exists. Choose another slug."""
+
+
+class TooManyWaiting(Invalid):
+    """Too many of your organizations wait for approval. Wait until one is approved or rejected, or delete one."""
+
+
+class EmptyOrganizationUpdate(Invalid):
+    """The request changes nothing. Send name, device_trust_days or personal_tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The default limits of organizations, and their price per month."""
+
+    id: UUID
+    name: str
+    display_name: str
+    default_max_services: int
+    default_max_users: int
+    price_cents: int
+
+
+class LimitSource(StrEnum):
+    """The origin of a limit that is in effect."""
+
+    ORGANIZATION = "organization"
+    TIER = "tier"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit that is in effect, and its origin."""
+
+    value: int
+    source: LimitSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Organization:
+    """A tenant. Times are UTC.
+
+    `max_services` and `max_users` are the organization's own limits. None means that the limit of
+    the tier applies. Transactions that add or remove members also update `member_count`.
+    """
+
+    id: UUID
+    slug: Slug
+    name: str
+    status: OrganizationStatus
+    tier: Tier | None
+    max_services: int | None
+    max_users: int | None
+    device_trust_days: int
+    personal_tokens: bool  # members may use personal access tokens in it
+    member_count: int
+    created_at: datetime
+    updated_at: datetime
+    approved_at: datetime | None
+    rejected_reason: str | None
+    suspended_reason: str | None
+    members_changed_at: datetime | None = None  # when a member was last added or removed
+
+    @property
+    def user_limit(self) -> Limit:
+        """Return the maximum number of members."""
+        return effective_limit(self.max_users, self.tier.default_max_users if self.tier else None)
+
+    @property
+    def service_limit(self) -> Limit:
+        """Return the maximum number of services."""
+        return effective_limit(self.max_services, self.tier.default_max_services if self.tier else None)
+
+
+def effective_limit(organization_limit: int | None, tier_limit: int | None) -> Limit:
+    """Return the limit of an organization, from its own limit and that of its tier. None means that there is none."""
+    if organization_limit is not None:
+        return Limit(organization_limit, LimitSource.ORGANIZATION)
+    if tier_limit is not None:
+        return Limit(tier_limit, LimitSource.TIER)
+    return Limit(DEFAULT_LIMIT, LimitSource.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """The membership of a user in an organization. Times are UTC.
+
+    `confirmed_at` is None until the member has used the organization. Until then the organization
+    has no control over the account (security R-5).
+    """
+
+    id: UUID
+    org_id: UUID
+    user_id: UUID
+    role: Role
+    created_at: datetime
+    confirmed_at: datetime | None
+
+
+def to_membership_state(organization: Organization, role: Role | None) -> MembershipState:
+    """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
+    return MembershipState(organization.id, organization.slug, organization.status, role)
+
+
+class TierNotFound(NotFound):
+    """There is no tier with this id. GET /api/platform/tiers lists the tiers."""
+
+
+class WrongOrganizationStatus(Invalid):
+    """The organization's status does not allow this. Change the status first."""
+
+    def __init__(self, status: OrganizationStatus, allowed: str) -> None:
+        super().__init__(f"The organization is {status}. This is possible only while it is {allowed}.")
+
+
+@dataclass(frozen=True, slots=True)
+class OrganizationDetails:
+    """An organization with its owner and the number of its services."""
+
+    organization: Organization
+    owner: AccountSummary
+    resembles: tuple[str, ...]  # as in `ListedOrganization`
+    service_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOrganization:
+    """An organization with the account that owns it.
+
+    `resembles` are the names that its name or slug contains: that of the product, and those of other
+    organizations. Case, accents, spaces, punctuation and look-alike letters do not matter. Names of fewer
+    than 4 letters count only as a whole. At most 5 are listed.
+    """
+
+    organization: Organization
+    owner: AccountSummary
+    resembles: tuple[str, ...] = ()
