@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -101,11 +102,10 @@ def tree(pid: int) -> list[int]:
     """Return the process and all its descendants."""
     pids = [pid]
     for parent in pids:  # the list grows during the loop
-        for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                pids += map(int, tasks.read_text().split())
-            except OSError:
-                continue  # that thread has just ended
+        with suppress(OSError):  # it has just ended
+            for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
+                with suppress(OSError):  # that thread has just ended
+                    pids += map(int, tasks.read_text().split())
     return pids
 
 
