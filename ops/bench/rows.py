@@ -124,7 +124,7 @@ ROWS: Final[Sequence[Row]] = (
            page(DIRECTORIES, "/scim/v2/Users?startIndex=1&count=100", listed("Resources", lambda one: one.users, length=100),
                 against=pages.FULL_PAGE), "in the large organization / in one of 100 users"),
     _sized("scim-group", "GET /scim/v2/Groups/{id} without its members",
-           page(DIRECTORIES, "/scim/v2/Groups/{0.org_id}?excludedAttributes=members", '"id":"{0.org_id}"')),
+           page(DIRECTORIES, "/scim/v2/Groups/{0.org_id}?excludedAttributes=members", '"{0.org_id}"')),
     _sized("members-page", "the first page of members, with its total",
            page(TENANTS, f"{_ORG}/members", listed("members", lambda one: one.members), beside={
                "the large one's {0.members_of_role:,} with the role member":
