@@ -64,7 +64,7 @@ Delay = Annotated[int, Field(ge=0, le=30 * 86400)]  # seconds
 
 
 class TierSetting(BaseModel):
-    """A tier to create or update, identified by its name (decision 239)."""
+    """A tier to create or update, identified by its name."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""The version of this build, as `/health` reports it (decision 31)."""
+"""The version of this build, as `/health` reports it."""
 
 from typing import Final
 

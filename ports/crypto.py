@@ -49,7 +49,7 @@ class Passwords(Protocol):
 
 
 class OneTimeCodes(Protocol):
-    """Time-based one-time codes of six digits (TOTP, RFC 6238; security M-1, decision 43).
+    """Time-based one-time codes of six digits (TOTP, RFC 6238; security M-1).
 
     They use SHA-1 and steps of 30 seconds, because every authenticator app supports these.
     """

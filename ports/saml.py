@@ -45,7 +45,7 @@ class SamlDocuments(Protocol):
         ...
 
     async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
-        """Return an EntityDescriptor with these certificates in this order, which is valid by the schema (decision 172)."""
+        """Return an EntityDescriptor with these certificates in this order, which is valid by the schema."""
         ...
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:

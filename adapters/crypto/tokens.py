@@ -69,7 +69,7 @@ class JwtTokens:
     The base URL is the issuer. The audience of tokens for our own API is `<base URL>/api`, or the
     base URL, as earlier releases spelled it. Both are accepted. `leeway` limits how far the clock of
     the issuing machine can be ahead. A token expires at exactly its expiry time, because its holder
-    knows this time (decision 33).
+    knows this time.
 
     Verified access tokens are remembered until the keys are next loaded (docs/adr/0024).
     """

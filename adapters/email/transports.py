@@ -164,7 +164,7 @@ def _to_smtp_server(server: MailServer) -> SmtpServer:
 
 
 class FolderTransport:
-    """A folder for emails of an installation without a mail server. Operators read the files (decision 30).
+    """A folder for emails of an installation without a mail server. Operators read the files.
 
     The file names sort by time. An email that is sent again overwrites its file.
     """

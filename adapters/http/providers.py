@@ -44,7 +44,7 @@ MAX_TOKEN_LENGTH: Final = 16 * 1024
 CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provider's clock and ours
 MAX_TOKEN_SECONDS: Final = 10 * 365 * 86400  # longer lifetimes are cut, because the result could exceed the range of datetime
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,255}")  # RFC 6749 section 3.3; other scopes are ignored
-# The scopes that identify the user, and give access to nothing else (decision 102).
+# The scopes that identify the user, and give access to nothing else.
 IDENTIFYING_SCOPES: Final[Mapping[Provider, tuple[str, ...]]] = {
     Provider.CODEHOST: ("read:user", "user:email"),
     Provider.WEBSUITE: ("openid", "email"),
@@ -200,7 +200,7 @@ class HttpProviders:
                 _fail("the user info endpoint returned another user")
             email, verified = profile.get("email"), profile.get("email_verified")
         address = _email(email)
-        # officesuite verifies no addresses, whatever its tokens contain (decision 101).
+        # officesuite verifies no addresses, whatever its tokens contain.
         email_verified = provider is not Provider.OFFICESUITE and verified is True and address is not None
         return FederatedIdentity(settings.issuer, subject, address, email_verified, tokens, is_fresh=request.fresh_since is not None)
 

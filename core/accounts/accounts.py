@@ -265,7 +265,7 @@ async def get_own(ports: Ports, caller: Person) -> Account:
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends (decision 47).
+    """Set the first password of an account. No session ends.
 
     Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
     """
@@ -323,7 +323,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
 
 async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """Delete a locked account that is a member of no organization, with all data about the user (decision 111).
+    """Delete a locked account that is a member of no organization, with all data about the user.
 
     The logs of organizations keep their entries, except those about the user's own activity only. The
     address becomes free: an account that takes it later is a different user.

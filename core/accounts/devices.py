@@ -1,4 +1,4 @@
-"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 80, 81, 82, 83, 84, 85; security S-5)."""
+"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 83; security S-5)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """Match a sign-in to one of the user's devices, or to a new one, and assess the risk. Nothing is stored.
 
     A device is matched by its trust token, else by the client's device id, else, for clients
-    without an id, by browser, operating system and type (decision 78). The account is locked.
+    without an id, by browser, operating system and type. The account is locked.
     `org_id` is the organization of the service of the sign-in, if any: its trust period applies
     like those of the user's organizations.
     """
@@ -182,7 +182,7 @@ async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> De
 async def revoke(ports: Ports, caller: Person, device_id: UUID) -> None:
     """End the device's sessions, refresh tokens and trust (security S-5).
 
-    A device that is already revoked stays revoked (decision 80).
+    A device that is already revoked stays revoked.
 
     Raises: DeviceNotFound; DeviceOfAnotherUser; DeviceIsCurrent; SessionEnded.
     """

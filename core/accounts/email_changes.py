@@ -1,4 +1,4 @@
-"""Changes of an account's email address (security A-9, decision 70).
+"""Changes of an account's email address (security A-9).
 
 A user's change is pending until the new address is proved. Until then the account keeps its address.
 The notice to the old address has a link that undoes the change, also after it took effect (`undo`).

@@ -20,8 +20,7 @@ def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None
 
     The organization of the service that created it, by an API key or a sign-up, receives the event,
     and so does the organization that a registration names. `service_id` is null if it names only
-    the organization. A registration on the platform itself is reported to no organization
-    (decision 112).
+    the organization. A registration on the platform itself is reported to no organization.
     """
     data = {"service_id": None if service_id is None else str(service_id)}
     return Event(EVENT_KINDS["user.signup.success"], str(user_id), org_id=org_id, data={} if org_id is None else data)
@@ -74,7 +73,7 @@ def profile_updated(user_id: UUID, changed: Sequence[str]) -> Event:
 def password_changed(user_id: UUID, method: str) -> Event:
     """A user set, changed or reset their password.
 
-    `method` is `set`, `change` or `reset` (decision 62).
+    `method` is `set`, `change` or `reset`.
     """
     return Event(EVENT_KINDS["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
 

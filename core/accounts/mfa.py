@@ -1,4 +1,4 @@
-"""The second factor: codes of an authenticator app, and backup codes for users without it (decisions 42, 43, 44).
+"""The second factor: codes of an authenticator app, and backup codes for users without it.
 
 A sign-in verifies a code in two steps, so that no code works twice. `check_code` runs outside any
 transaction and changes nothing. `redeem_code` and `accept_code` use the code up in the transaction

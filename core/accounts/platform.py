@@ -1,4 +1,4 @@
-"""The platform owners, and the platform's metrics (decision 244).
+"""The platform owners, and the platform's metrics.
 
 `core.accounts.platform_users` has the use cases of platform owners for the accounts of other users.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
-    """Make `email` the first platform owner, verified, with this password (security I-6, decision 55).
+    """Make `email` the first platform owner, verified, with this password (security I-6).
 
     If the address has an account, its password and sessions may belong to a squatter, so all access
     to it is revoked first.

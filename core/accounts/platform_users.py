@@ -1,4 +1,4 @@
-"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 242, 243)."""
+"""Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 243)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 async def search(
     ports: Ports, limit: int, *, email: str | None = None, user_id: UUID | None = None, after: UUID | None = None
 ) -> tuple[Sequence[FoundUser], bool]:
-    """Search all accounts, including deactivated ones. Return them, newest first, and whether there are more (decision 241).
+    """Search all accounts, including deactivated ones. Return them, newest first, and whether there are more.
 
     `email` is a part of the address, in upper or lower case. A domain matches in its Unicode and ASCII forms.
     The list begins after the account `after`, if any.

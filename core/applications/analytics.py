@@ -1,4 +1,4 @@
-"""Login analytics for members of an organization and for API keys of a service (decisions 10, 117, 233, 234, 235).
+"""Login analytics for members of an organization and for API keys of a service (decisions 233, 234, 235).
 
 Only successful logins count: those to existing services, and those of members to the platform. Each
 login adds to a total per day (UTC). So the cost of a range depends on its number of days, not on the
@@ -53,7 +53,7 @@ async def count_by_service(ports: Ports, caller: OrganizationCaller, date_range:
 
 
 async def count_by_provider(ports: Ports, caller: OrganizationCaller, date_range: DateRange) -> Sequence[ProviderLogins]:
-    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count (decision 234)."""
+    """Return the number of logins per identity provider, highest first. Passwords and SAML do not count."""
     async with ports.storage.reading() as read:
         return await read.analytics.by_provider(caller.acts_in.id, None, date_range)
 

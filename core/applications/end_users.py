@@ -1,4 +1,4 @@
-"""End users of an organization: the users of its services (decisions 58, 133, 202, 203).
+"""End users of an organization: the users of its services (decisions 58, 133).
 
 An organization sees a user's account and the activity in its own services, and nothing of other
 organizations (security T-3).
@@ -29,7 +29,7 @@ async def list_end_users(
 
     `search` matches any part of an email address. Case is ignored, and a domain matches in its
     Unicode and in its ASCII form. Deactivated accounts, and users that the directory deactivated,
-    are left out (decision 133).
+    are left out.
     """
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:

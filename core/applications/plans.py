@@ -1,4 +1,4 @@
-"""Plans of a service, managed by members (decisions 160, 161)."""
+"""Plans of a service, managed by members (decision 161)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service API's view of the service itself, for programs that hold one of its API keys (decision 118)."""
+"""The service API's view of the service itself, for programs that hold one of its API keys."""
 
 from __future__ import annotations
 

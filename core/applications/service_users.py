@@ -1,4 +1,4 @@
-"""The service API's view of the users of a service (decisions 63, 109, 110, 111, 112; security K-3, K-4).
+"""The service API's view of the users of a service (decisions 111, 112; security K-3, K-4).
 
 An API key can act only on users of its service. Its rights to an account depend on who created the
 account, and on who else uses it (core.tenancy.model.members).
@@ -47,8 +47,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     """Return the account with this email address, or create it and assign it to the service.
 
     An existing account is returned unchanged and is not assigned, even if the organization created
-    it. No email is sent: the user of a new account requests a reset link and sets a password
-    (decision 63).
+    it. No email is sent: the user of a new account requests a reset link and sets a password.
 
     Raises: EmailNotFree if the address is reserved for its former account; the errors of
     `api_keys.lock_organization_for`.
@@ -95,7 +94,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 
 
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """Delete the account if only this organization uses it. Otherwise remove the user from this service (decision 110).
+    """Delete the account if only this organization uses it. Otherwise remove the user from this service.
 
     Raises: ServiceUserNotFound; the errors of `api_keys.lock_organization_for`.
     """

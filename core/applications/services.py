@@ -1,4 +1,4 @@
-"""Services, managed by members of their organization (decisions 89, 92, 154, 157, 158, 159)."""
+"""Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def list_services(
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
-    """Change a service. Return it with its client secret if it became a confidential client and got one (decision 158).
+    """Change a service. Return it with its client secret if it became a confidential client and got one.
 
     Raises: ServiceNotFound; the errors of `_apply` and `organizations.lock_organization_for`.
     """
@@ -212,7 +212,7 @@ def _loses_credential(old: Service, new: Service) -> bool:
 
 
 async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, overlap_seconds: int = 0, *, ends_former: bool = True) -> str:
-    """Replace the client secret of a confidential client and return it (decision 92).
+    """Replace the client secret of a confidential client and return it.
 
     The old secret still works for `overlap_seconds`, at most MAX_SECRET_OVERLAP. By default it stops
     working immediately, and so do the tokens that the application got for itself. The secret before it
@@ -242,7 +242,7 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
 
 
 async def delete(ports: Ports, caller: Member, slug: str) -> None:
-    """Delete a service and everything that belongs to it (decision 159). The accounts of its users stay.
+    """Delete a service and everything that belongs to it. The accounts of its users stay.
 
     Sessions of the service become invalid at once. If there are too many logins for one
     transaction, the housekeeper deletes the rest. Paid subscriptions are canceled at the payment

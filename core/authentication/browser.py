@@ -1,4 +1,4 @@
-"""Browser sessions on our own pages, and the tokens that protect their forms (decision 176; security G-2)."""
+"""Browser sessions on our own pages, and the tokens that protect their forms (security G-2)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
 
 
 async def authenticate_in_console(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Person:
-    """Return the user that the browser with this cookie acts as in the console: its own, or the one that it impersonates (decision 272).
+    """Return the user that the browser with this cookie acts as in the console: its own, or the one that it impersonates.
 
     Raises: SessionEnded.
     """
@@ -55,7 +55,7 @@ async def authenticate_member(
 
     The rules are those of `sessions.authenticate_member`, with two exceptions. A request does not
     confirm the membership, because any site can link to a page. And the page of an organization
-    does not exist for users who are not members (decision 264). `inactive` accepts an organization
+    does not exist for users who are not members. `inactive` accepts an organization
     that is not active.
 
     Raises: SessionEnded, OrganizationNotFound, OwnMembershipNotConfirmed, RoleInsufficient,

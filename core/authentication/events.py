@@ -27,11 +27,11 @@ _SERVICE_SIGN_IN: Final = replace(EVENT_KINDS["user.login.success"], audited=Fal
 
 
 def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
-    """A user signed in with all required factors (decision 61). The audit log has only the sign-ins of members to Gatehouse itself.
+    """A user signed in with all required factors. The audit log has only the sign-ins of members to Gatehouse itself.
 
     `provider` is `password`, `email` or the name of an identity provider. The organization of the service
     receives the event. Without a service, the organizations of the user's confirmed memberships
-    receive it (decision 220).
+    receive it.
     """
     details = {"provider": provider, "service_id": str(service.id) if service else None}
     if service is None:

@@ -1,6 +1,6 @@
 """Impersonation: a platform owner acts as a user, to see what the user sees.
 
-Sources: decisions 149, 150, 151, 152, 153; security I-2, I-3, I-4, I-5.
+Sources: decision 151; security I-2, I-3, I-4, I-5.
 
 An impersonation is a session of the user with an `impersonator_id`. `SessionsRead.load_session_context` says when it ends early.
 """
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 TTL: Final = timedelta(hours=1)
 ARGUMENT_LENGTH = 200  # characters; no existing object has a longer name
-# The device that the user sees in their list (decision 151). The hash is not a SHA-256, so no
+# The device that the user sees in their list. The hash is not a SHA-256, so no
 # client id has it.
 DEVICE_HASH: Final = b"platform support"
 NO_RISK: Final = LoginRisk(0, ())  # an impersonation is not a login
 
 
 class ServiceWithoutOrganization(Invalid):
-    """Send org_slug with service_slug: the organization that the service belongs to."""
+    """Send org_slug with service_slug: the organization that the application belongs to."""
 
 
 class CannotImpersonateSelf(Invalid):
@@ -62,7 +62,7 @@ class TargetNotAMember(Invalid):
 
 
 class TargetNotAUser(Invalid):
-    """This user does not use this service. Choose a service that the user uses."""
+    """This user does not use this application. Choose an application that the user uses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ async def start(
     """Start a session in which the caller acts as this user, for an hour or until the caller's own session ends.
 
     With `org_slug` alone, the context is an organization that the user is a member of. With
-    `service_slug` too, it is a service that the user uses (decision 152). Then the impersonation
+    `service_slug` too, it is a service that the user uses. Then the impersonation
     cannot act in other organizations. An impersonation is not a login: no login is recorded and no
     email is sent. The platform's audit log stores the reason. The log of the organization stores
-    the impersonator, but not the reason (decisions 153, 207).
+    the impersonator, but not the reason.
 
     Raises: AccountNotFound, ServiceWithoutOrganization, OrganizationNotFound,
     OrganizationNotActive, ServiceNotFound, TargetNotAMember, CannotImpersonateSelf,

@@ -97,7 +97,7 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
     """Return the pending invitation with this token, and how its recipient accepts it in this browser. Nothing changes.
 
     `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
-    hash of the token (decision 192).
+    hash of the token.
 
     Raises: OrganizationNotActive; the errors of `invitations.get_by_token`.
     """

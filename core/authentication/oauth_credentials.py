@@ -1,4 +1,4 @@
-"""OAuth credentials of services at identity providers, used instead of the platform's own credentials (decision 211)."""
+"""OAuth credentials of services at identity providers, used instead of the platform's own credentials."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ async def require_enrolled(
 
 
 async def find_password_service(ports: Ports, org_slug: str, service_slug: str) -> ServiceContext:
-    """Return the service if users can sign in to it with a password (decision 57).
+    """Return the service if users can sign in to it with a password.
 
     Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, NeedsCodeFlow, in this order.
     """

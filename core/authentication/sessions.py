@@ -107,8 +107,8 @@ async def load_member(
 ) -> Member:
     """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
-    One statement reads all facts here too. The organization of the token is only context (decision
-    54). The member's first request in an organization confirms the membership. Until then the
+    One statement reads all facts here too. The organization of the token is only context. The
+    member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
     Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
@@ -175,14 +175,14 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 
 
 def _lifetime(limit: timedelta, seconds: int | None) -> timedelta:
-    """Return the lifetime that an application chose, at most that of the platform, which is also the default (decision 261)."""
+    """Return the lifetime that an application chose, at most that of the platform, which is also the default."""
     return limit if seconds is None else min(limit, timedelta(seconds=seconds))
 
 
 def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: datetime) -> TokenPair:
     """Return a new access token, which never outlives the session's absolute end, with the refresh token.
 
-    A token of a service contains the user's entitlement to it (decision 37). This function reads
+    A token of a service contains the user's entitlement to it. This function reads
     nothing from the database: the old refresh token is already used up, so after an error the
     client would have no valid one.
     """
@@ -265,7 +265,7 @@ async def refresh(
     presenter: Presenter = UNNAMED_PRESENTER,
     scope: Collection[str] | None = None,
 ) -> TokenPair:
-    """Exchange a refresh token for a new pair. The token can be used once (decisions 39, 40; security S-1, S-2, S-3).
+    """Exchange a refresh token for a new pair. The token can be used once (security S-1, S-2, S-3).
 
     A second use of a token ends the session, because one of the two users of the token is a thief.
     There is one exception: during a short grace period, the predecessor of the current token is
@@ -274,7 +274,7 @@ async def refresh(
     (FAPI 2.0 section 5.3.2.1).
 
     A confidential application that got its first token for an authorization code must send its client
-    secret (decision 92). A token that is bound to a key needs a proof of it, and the new access token is
+    secret. A token that is bound to a key needs a proof of it, and the new access token is
     bound to the key of the proof. A presenter that may not use the token does not use it up. `scope`
     narrows the scopes of these tokens: those that were not granted are left out.
 
@@ -352,7 +352,7 @@ async def revoke(ports: Ports, caller: Caller, token: str, presenter: Presenter)
 
 
 async def select_organization(ports: Ports, caller: Member) -> tuple[Membership, TokenPair]:
-    """Make the organization that the caller acts in the context of their session, and return tokens that say so (decision 51).
+    """Make the organization that the caller acts in the context of their session, and return tokens that say so.
 
     The current refresh token is used up. The session keeps its absolute end and its impersonator,
     and no login is recorded (security S-3, I-3). The organization's row is not locked, because its
@@ -415,7 +415,7 @@ async def end_others(ports: Ports, caller: Person) -> None:
 
 
 async def logout(ports: Ports, caller: Person) -> None:
-    """End the caller's session. Its access and refresh tokens stop working with the next request (decision 45)."""
+    """End the caller's session. Its access and refresh tokens stop working with the next request."""
     async with ports.storage.transaction(by=caller) as tx:
         await tx.sessions.end(caller.session_id, ports.clock.now())
 
@@ -423,7 +423,7 @@ async def logout(ports: Ports, caller: Person) -> None:
 async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: Session) -> None:
     """End the browser session of this cookie, because a new sign-in in this browser replaces it.
 
-    Its SAML sessions end with it: later logouts do not notify their services (decision 183). If the
+    Its SAML sessions end with it: later logouts do not notify their services. If the
     new session is of the same user, the applications' sessions of OpenID Connect move to it. If it
     is of another user, they end, except those with offline access.
     """

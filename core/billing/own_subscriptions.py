@@ -1,4 +1,4 @@
-"""The subscriptions of the signed-in user, which the user can cancel (decision 252)."""
+"""The subscriptions of the signed-in user, which the user can cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reconciliation: asks the payment provider about subscriptions and checkouts in case events were lost (decisions 165, 169).
+"""Reconciliation: asks the payment provider about subscriptions and checkouts in case events were lost.
 
 Each of our subscriptions is checked once a day, and when its period is over without an event. Each
 checkout is checked until it has a result or is too old. The provider's answer is applied like an

@@ -1,4 +1,4 @@
-"""Subscriptions, managed by API keys of the service and listed for members (decisions 37, 113, 114, 115, 116).
+"""Subscriptions, managed by API keys of the service and listed for members (decisions 113, 115, 116).
 
 A user can have several subscriptions to a service over time, of which at most one is live. The
 current one is the live one, or else the newest. API keys change subscriptions under the lock on the
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:
-    """Return the caller's current subscription to the service that their token is for (decision 76).
+    """Return the caller's current subscription to the service that their token is for.
 
     Raises: NoServiceContext, NotSubscribed.
     """
@@ -149,7 +149,7 @@ async def update(
     current_period_end: datetime | Keep = KEEP,
     plan_id: UUID | Keep = KEEP,
 ) -> Subscription:
-    """Change the user's current subscription. Any status may follow any other (decision 116).
+    """Change the user's current subscription. Any status may follow any other.
 
     A subscription after the end of its period counts as expired, even if the sweeper has not marked
     it yet: a longer period alone does not reactivate it. If a payment provider manages the
@@ -190,7 +190,7 @@ async def update(
 
 
 async def end(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it (decision 115).
+    """End the user's current subscription. It is deleted, or canceled if a payment provider manages it.
 
     Raises: SubscriptionNotFound, also if it is already canceled and kept only for the provider; the
     errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.

@@ -81,7 +81,7 @@ async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[Claim
 
 
 async def deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
-    """Deactivate the webhook of a delivery that was answered with 410 Gone (decision 218).
+    """Deactivate the webhook of a delivery that was answered with 410 Gone.
 
     Nothing is sent to it until a member activates it again.
     """

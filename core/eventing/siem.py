@@ -1,4 +1,4 @@
-"""Forwarding the audit log of an organization to its SIEM (decision 213, docs/adr/0014).
+"""Forwarding the audit log of an organization to its SIEM (docs/adr/0014).
 
 While forwarding is on, each entry is queued in the transaction that records it. The forwarder
 leases one organization, sends the first entries of its queue, and removes the accepted ones. So

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class SamlStateAndService(Invalid):
-    """A SAML sign-on already names its service. Send saml_state without org_slug and service_slug."""
+    """A SAML sign-on already names its application. Send saml_state without org_slug and service_slug."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class RoleInsufficient(Forbidden):
 
 
 class NotAnEndUser(Forbidden):
-    """You are no longer a user of the service that this token was issued for. Sign in to it again."""
+    """You are no longer a user of the application that this token was issued for. Sign in to it again."""
 
 
 class NotForApplications(Forbidden):
@@ -106,7 +106,7 @@ class PermissionMissing(Forbidden):
 
 
 class BlockedByDirectory(Forbidden):
-    """The organization's directory has deactivated you, so you cannot use its services. Ask your organization's administrators."""
+    """The organization's directory has deactivated you, so you cannot use its applications. Ask your organization's administrators."""
 
 
 class NotAPlatformOwner(Forbidden):
@@ -145,11 +145,10 @@ def to_person(
     """Return the user of a token, from its claims and the current state of its session.
 
     `allow_former_users` accepts users who have left the organization or the service of the token,
-    which is only context then (decision 54).
+    which is only context then.
 
     Raises: SessionEnded if the session, the account or the service is no longer live; NotAMember if
-    the user has left the organization; NotAnEndUser if the user no longer uses the service
-    (decision 52).
+    the user has left the organization; NotAnEndUser if the user no longer uses the service.
     """
     if session is None:
         raise SessionEnded
@@ -207,7 +206,7 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
     """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
-    checked in this order (decisions 16, 17).
+    checked in this order.
     """
     if state is None:
         raise OrganizationNotFound
@@ -223,7 +222,7 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
 def require_permission(key: ServiceKey, permission: Permission) -> None:
     """Check that an API key has `permission` and that its organization is active.
 
-    Raises: PermissionMissing, OrganizationNotActive, checked in this order (decision 16).
+    Raises: PermissionMissing, OrganizationNotActive, checked in this order.
     """
     if permission not in key.permissions:
         raise PermissionMissing(permission, key)

@@ -158,7 +158,7 @@ class Visitor(Person):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member(Person):
-    """A user who acts in the organization of the path. The organization of the token is only context (decision 54)."""
+    """A user who acts in the organization of the path. The organization of the token is only context."""
 
     acts_in: OrganizationContext
 

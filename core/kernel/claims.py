@@ -8,19 +8,19 @@ from uuid import UUID
 from core.kernel.values import Email
 
 # The client id of the platform's own frontend, a public client that signs users in to the platform
-# itself (decision 88).
+# itself.
 FRONTEND_CLIENT_ID: Final = "frontend"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims of an access token (decision 36). Times are UTC.
+    """The claims of an access token. Times are UTC.
 
     `org_id` accompanies the slug `org`, so that a token of a deleted organization is not valid for
     a later organization with the same slug (security J-6). The token of a service names the
     service, and its audience is the service's `client_id`, unless `audience` is set. `plan`,
-    `subscription_status` and `features` describe the subscription when the token was issued
-    (decision 37), and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
+    `subscription_status` and `features` describe the subscription when the token was issued,
+    and `auth_time`, `acr` and `amr` how the user authenticated (RFC 9068 section
     2.2.1). Gatehouse itself never decides by them.
     """
 

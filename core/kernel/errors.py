@@ -20,7 +20,7 @@
     `-- PaymentsFailed         500 BILLING_ERROR
 
 A refusal is named after a fact, and its docstring is the message for the caller. The HTTP statuses
-(decision 2) are set in one place, `entrypoints/http/edge/errors.py`.
+are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ entry of the same name. The functions that create events are in `events.py` of e
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-# See decision 227.
 class Target(StrEnum):
     """The type of object an event is about. `domain` and `branding` occur only in filters."""
 
@@ -56,10 +56,28 @@ def _kinds(
     return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only) for name in names]
 
 
+# Labels say what the pages say; names are older.
+_LABELS: Final = MappingProxyType(
+    {
+        "user.login.success": "User signed in",
+        "user.signup.success": "User signed up",
+        "user.released": "Account no longer managed here",
+        "user.taken_over": "Account taken over by the directory",
+        "saml.certificate.next_created": "Next SAML certificate created",
+        "saml.certificate.next_deleted": "Next SAML certificate deleted",
+        "hrd.updated": "Sign-in routing updated",
+    }
+)
+_WORDS: Final = MappingProxyType(
+    {word.lower(): word for word in ("API", "SAML", "SCIM", "SIEM", "OAuth")}
+    | {"mfa": "two-factor authentication", "smtp": "mail server", "backchannel": "back-channel"}
+)
+
+
 def _label(name: str) -> str:
-    words = name.replace(".", " ").replace("_", " ")
-    for acronym in ("API", "MFA", "SAML", "SCIM", "SIEM", "SMTP", "OAuth", "HRD"):
-        words = " ".join(acronym if word == acronym.lower() else word for word in words.split())
+    if name.startswith("service."):
+        name = "application" + name.removeprefix("service")
+    words = _LABELS.get(name) or " ".join(_WORDS.get(word, word) for word in re.split("[._]", name.removeprefix("security.")))
     return words[0].upper() + words[1:]
 
 
@@ -136,7 +154,7 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         ]
     }
 )
-# The actions that the audit log of an organization can contain (decision 226).
+# The actions that the audit log of an organization can contain.
 AUDIT_ACTIONS: Mapping[str, EventKind] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if kind.audited and not kind.platform_only}
 )
@@ -188,6 +206,6 @@ def field_changes(old: object, new: object, *fields: str) -> dict[str, dict[str,
 def to_platform_log(event: Event, reason: str | None) -> Event:
     """Return a copy of the event for the platform's log, with the reason.
 
-    Organizations do not see the reason (decision 207), and the copy outlives the organization.
+    Organizations do not see the reason, and the copy outlives the organization.
     """
     return replace(event, org_id=None, of_person=None, details={"reason": reason})

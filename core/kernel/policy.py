@@ -55,10 +55,9 @@ class Policy:
     auto_approve_organizations: bool = False
     waiting_organizations: int = 5  # of one account, that wait for approval
     notify_owners_of_organizations: bool = True  # platform owners get an email about an organization that waits for approval
-    key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_ (decision 104)
-    export_login_events: int = 1000  # the largest number in a data export, newest first (decision 146)
-    # The pause before each delivery attempt of a webhook, and the duration limit of one attempt
-    # (decision 218).
+    key_environment: Literal["live", "test"] | None = None  # part of the prefix of API keys, as in sk_live_
+    export_login_events: int = 1000  # the largest number in a data export, newest first
+    # The pause before each delivery attempt of a webhook, and the duration limit of one attempt.
     webhook_retry_delays: tuple[timedelta, ...] = tuple(timedelta(seconds=delay) for delay in (0, 5, 300, 1800, 7200))
     webhook_timeout: timedelta = timedelta(seconds=10)
     webhooks_per_organization: int = 50  # security W-6

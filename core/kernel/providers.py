@@ -47,7 +47,7 @@ class ReauthenticationNotConfirmed(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class ProviderClient:
-    """The OAuth client that is registered at a provider: the platform's, or a service's own (decision 211)."""
+    """The OAuth client that is registered at a provider: the platform's, or a service's own."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -57,8 +57,8 @@ class ProviderClient:
 class AuthenticationRequest:
     """The parameters of a redirect to a provider. The callback is checked against them.
 
-    `scopes` are requested in addition to the identifying ones; None means the platform's defaults
-    (decision 102). With `fresh_since`, the user must authenticate at the provider after that time,
+    `scopes` are requested in addition to the identifying ones; None means the platform's defaults.
+    With `fresh_since`, the user must authenticate at the provider after that time,
     in UTC. Sources: RFC 6749 section 4.1.1, RFC 7636, OpenID Connect Core section 3.1.2.1.
     """
 
@@ -86,7 +86,7 @@ class FederatedIdentity:
     """The user that a provider authenticated. Provider, issuer and subject identify them, never the email address (security O-5).
 
     `email` is None if the provider returned no valid one. `email_verified` is true only if the
-    provider asserts it, which `officesuite` never does (decision 101). `is_fresh` is true if the
+    provider asserts it, which `officesuite` never does. `is_fresh` is true if the
     provider authenticated the user again on request, which `codehost` cannot do.
     """
 

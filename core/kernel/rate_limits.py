@@ -17,12 +17,12 @@ class Bucket:
 
 
 def per_minute(name: str, count: int) -> Bucket:
-    """Return a bucket of `count` tokens that is refilled evenly within a minute (decision 25)."""
+    """Return a bucket of `count` tokens that is refilled evenly within a minute."""
     return Bucket(name, 60 / count, count)
 
 
 AUTH = Bucket("auth", 1.0, 20)  # /auth/* and /api/auth/*
-DEVICE = Bucket("device", 5.0, 10)  # /auth/device/*, and device polls at /auth/token (decision 99)
+DEVICE = Bucket("device", 5.0, 10)  # /auth/device/*, and device polls at /auth/token
 REGISTER = per_minute("register", 10)
 LOGIN = per_minute("login", 10)
 FORGOT_PASSWORD = per_minute("forgot-password", 5)
@@ -30,7 +30,7 @@ EMAIL_SIGN_IN = per_minute("email-sign-in", 5)  # requests of an email
 EMAIL_SIGN_IN_VERIFICATION = per_minute("email-sign-in-verification", 10)  # its code and its link together
 RESEND_VERIFICATION = per_minute("resend-verification", 3)
 IMPERSONATE = per_minute("impersonate", 10)
-# The second factor (decision 26). Confirmation has a separate bucket, so that an enrollment does
+# The second factor. Confirmation has a separate bucket, so that an enrollment does
 # not use up the bucket of the group.
 MFA_SETUP = Bucket("mfa-setup", 300.0, 5)  # setup, disable and regenerate together
 MFA_CONFIRMATION = Bucket("mfa-confirmation", 60.0, 5)  # POST /api/user/mfa/verify: five in five minutes

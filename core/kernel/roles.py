@@ -19,7 +19,7 @@ class Role(StrEnum):
         return roles.index(self) < roles.index(other)
 
 
-# Every endpoint of an organization or the platform requires exactly one (decision 189).
+# Every endpoint of an organization or the platform requires exactly one.
 class Capability(StrEnum):
     """A right of a role, or of platform owners."""
 
@@ -104,7 +104,6 @@ GRANTABLE: Final[Mapping[Capability, str]] = MappingProxyType(
 )
 
 
-# See security K-2.
 class Permission(StrEnum):
     """A right of an API key on its service. No permission implies another one."""
 

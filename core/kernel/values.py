@@ -162,7 +162,7 @@ class SlugReserved(Invalid):
 
 
 _SLUG = re.compile(r"[a-z0-9](?:-?[a-z0-9])*")
-# Words that our own paths use, or that users would take for the platform itself (decision 23).
+# Words that our own paths use, or that users would take for the platform itself.
 _RESERVED = frozenset({
     "about", "account", "accounts", "admin", "administrator", "api", "app", "assets", "auth", "billing", "callback", "docs",
     "gatehouse", "health", "help", "home", "internal", "invitations", "legal", "login", "logout", "mail", "me", "metrics", "new",
@@ -283,7 +283,7 @@ def parse_id(text: str) -> uuid.UUID | None:
 
 
 def rfc3339(time: datetime) -> str:
-    """Return a time in the format of responses and log entries: in UTC, with a Z (decision 24)."""
+    """Return a time in the format of responses and log entries: in UTC, with a Z."""
     return time.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 

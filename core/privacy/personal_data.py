@@ -1,4 +1,4 @@
-"""Privacy: export a user's data, and anonymize a user (decisions 53, 84, 143, 144, 145, 146, 147, 148; security R-5, Y-1, Y-2)."""
+"""Privacy: export a user's data, and anonymize a user (decisions 143, 144, 147, 148; security R-5, Y-1, Y-2)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:
-    """Export the stored data of a user (decisions 53, 145; security Y-1).
+    """Export the stored data of a user (security Y-1).
 
     The user and platform owners get all of it. The owner of organizations gets the part of a
     confirmed member that belongs to these organizations. An application gets the part of its user
@@ -118,8 +118,8 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
     """Anonymize a user permanently.
 
     This removes everything that identifies the user or lets them sign in. The id, times,
-    memberships, counts and log entries stay. An account that is already anonymized is not changed
-    (decision 147). The logs are redacted before this returns.
+    memberships, counts and log entries stay. An account that is already anonymized is not changed.
+    The logs are redacted before this returns.
 
     For callers who are not platform owners, the account is only closed while a link in an email can undo
     a change to it. If another person deletes an account with a verified address that none of their
@@ -146,7 +146,7 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 
 
 async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
-    """Delete the caller's own account: anonymize it, and confirm that by email (decision 251).
+    """Delete the caller's own account: anonymize it, and confirm that by email.
 
     The effects are those of `anonymize`. All members and users without an organization may do this.
     Owners must first transfer or delete their organizations. While the link in an email about the
@@ -213,7 +213,7 @@ async def _anonymize_with_retries(ports: Ports, caller: Person, user_id: UUID, c
     for attempt in range(MAX_LOST_RACES):
         try:
             done = await _anonymize(ports, caller, user_id, attempt, cause)
-        except EmailTaken:  # another account was anonymized in the same microsecond (decision 148)
+        except EmailTaken:  # another account was anonymized in the same microsecond
             continue
         if done is not None:
             break

@@ -1,6 +1,6 @@
 """Service accounts, managed by the admins and the owner of their organization, or by platform owners.
 
-A `Member` manages those of the organization that they act in, and another `Person` those of the platform.
+Members manage the service accounts of their organization. Platform owners manage those of the platform.
 Service accounts of the platform have no role: their scopes and granted capabilities are those of the
 platform. No use case here accepts a service account as its caller.
 """

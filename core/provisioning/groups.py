@@ -1,4 +1,4 @@
-"""The SCIM group of an organization, and its members (security C-6, decisions 134, 135, 136)."""
+"""The SCIM group of an organization, and its members (security C-6, decision 136)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: Grou
 
     New members get the role member; other roles stay. A user that the directory blocks becomes a member
     when it activates them, so adding them changes nothing. A change that replaces all members keeps
-    the owner and platform owners even if it does not name them (decision 135).
+    the owner and platform owners even if it does not name them.
 
     Raises: GroupNotFound, GroupMemberUnknown, ProtectedUser, MembersFull, ScimTokenInvalid,
     OrganizationNotActive.

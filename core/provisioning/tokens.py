@@ -1,4 +1,4 @@
-"""SCIM tokens, with which directories provision users (security C-1, C-8, decision 141)."""
+"""SCIM tokens, with which directories provision users (security C-1, C-8)."""
 
 from __future__ import annotations
 

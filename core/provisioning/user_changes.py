@@ -132,7 +132,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
 
 
 async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member (decision 132).
+    """Remove the block of the user, and make them a member.
 
     Raises: MembersFull.
     """

@@ -83,10 +83,11 @@ async def create(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUs
     The account has no password, and its email address counts as verified. With `active` false, the
     user is created deactivated.
 
-    Two kinds of existing accounts are taken instead, and get the new data: that of a user that the
-    directory blocks, and, at a domain that this organization has verified, one that another
-    organization created, or one with an address that was never verified. Other existing accounts are
-    never changed here (security C-2).
+    An existing account is taken over, and gets the new data, in two cases (security C-2):
+
+    1. The directory blocks its user.
+    2. The organization has verified the domain, and another organization created the account or its
+       address was never verified.
 
     Raises: DomainOfAnother, UserNameTaken, MembersFull, TooManyInactiveUsers, ScimTokenInvalid,
     OrganizationNotActive; the errors of `apply_changes`.
@@ -212,7 +213,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
 async def replace(ports: Ports, caller: ScimClient, user: ScimUser, replacement: UserReplacement) -> tuple[ScimUser, SkippedParts]:
     """Replace all attributes of a user. Return the user, and the parts of the request that were not applied.
 
-    Without `active` in the replacement, the user stays active or inactive (decision 129).
+    Without `active` in the replacement, the user stays active or inactive.
 
     Raises: the errors of `replaced` and of `_store`.
     """
@@ -286,7 +287,7 @@ async def _store_once(
 
 
 async def delete(ports: Ports, caller: ScimClient, user_id: UUID) -> None:
-    """Delete the account if the organization may, or else end the membership and block the user (decision 132).
+    """Delete the account if the organization may, or else end the membership and block the user.
 
     Raises: ScimUserNotFound, ProtectedUser, ScimTokenInvalid, OrganizationNotActive.
     """

@@ -1,6 +1,6 @@
 """The domain of an organization: claimed without proof, then verified by a DNS record.
 
-The rules are those of decision 210 and security T-6.
+The rules are those of security T-6.
 docs/adr/0007 explains why claim and verification are separate, and why a verified domain includes
 its subdomains.
 """

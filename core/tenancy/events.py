@@ -105,8 +105,7 @@ def organization_tier_updated(org_id: UUID, old: Mapping[str, object], new: Mapp
 def organization_deleted(organization: Organization) -> Event:
     """An organization was deleted.
 
-    The event goes to the platform's log, because the organization's log is deleted, too
-    (decisions 226, 240).
+    The event goes to the platform's log, because the organization's log is deleted, too.
     """
     return Event(EVENT_KINDS["organization.deleted"], str(organization.id), details={"slug": organization.slug, "name": organization.name})
 

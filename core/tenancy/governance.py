@@ -1,6 +1,6 @@
 """Governance by platform owners: tiers, and the list and lifecycle of all organizations.
 
-The rules are those of decisions 236, 237, 238, 239, 240.
+The rules are those of decisions 236, 238.
 The states of an organization: docs/specification/lifecycles.md.
 """
 
@@ -92,7 +92,7 @@ async def approve(ports: Ports, caller: PlatformCaller, org_id: UUID, tier_id: U
             tier = organization.tier or await tx.tiers.by_name(organizations_model.INITIAL_TIER) or refuse(TierNotFound)
         else:
             tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        # After the look-up of the tier, because 404 comes before 400 (decision 16).
+        # After the look-up of the tier, because 404 comes before 400.
         _require_status(organization, OrganizationStatus.PENDING)
         approved = replace(organization, status=OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
         await tx.organizations.save(approved)
@@ -168,8 +168,7 @@ async def change_tier(
     """Change the organization's tier and its own limits, and return it.
 
     A limit of None means that the limit of the tier applies. A limit may be lower than the current
-    number of members or services: nothing is removed, but nothing can be added
-    (decisions 156, 238).
+    number of members or services: nothing is removed, but nothing can be added.
 
     Raises: OrganizationNotFound, NotAPlatformOwner, TierNotFound, WrongOrganizationStatus.
     """
@@ -177,7 +176,7 @@ async def change_tier(
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
         tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
-        # A rejected organization can only be deleted (decision 236).
+        # A rejected organization can only be deleted.
         _require_status(organization, OrganizationStatus.PENDING, OrganizationStatus.ACTIVE, OrganizationStatus.SUSPENDED)
         changed = replace(
             organization,

@@ -1,4 +1,4 @@
-"""Home realm discovery: the identity provider for users of an email domain (decisions 103, 212)."""
+"""Home realm discovery: the identity provider for users of an email domain (decision 103)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
 
 
 async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
-    """Accept an invitation for its recipient, who must have an account (decision 195).
+    """Accept an invitation for its recipient, who must have an account.
 
     The membership is unconfirmed, because the recipient took no part.
 
@@ -120,7 +120,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
 
 
 def require_grantable(role: Role, role_of_caller: Role) -> None:
-    """Check that a caller with this role may give the role to others (decision 190). Raises: RoleInsufficient."""
+    """Check that a caller with this role may give the role to others. Raises: RoleInsufficient."""
     if role not in members.grantable_roles(role_of_caller):
         raise RoleInsufficient
 
@@ -195,8 +195,7 @@ async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
 async def decline(ports: Ports, caller: Caller, token: str) -> Organization:
     """Decline an invitation, and return its organization.
 
-    An invitation that has passed its expiry can be declined until it is marked as expired
-    (decision 191).
+    An invitation that has passed its expiry can be declined until it is marked as expired.
 
     Raises: InvitationNotPending, InvitationExpired.
     """
@@ -214,7 +213,7 @@ async def lock_by_token(tx: Transaction, caller: Caller, token: str) -> tuple[Or
     """Lock the organization of the invitation with this token, and return both.
 
     `token` may also be the SHA-256 of the token in hexadecimal, which the recipient's list of
-    invitations shows. The hash works only for the signed-in recipient (decision 192).
+    invitations shows. The hash works only for the signed-in recipient.
 
     Raises: InvitationNotPending.
     """

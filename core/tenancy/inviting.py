@@ -46,8 +46,7 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     Only this result contains this token. It joins, and proves nothing. The email has another token,
     which proves the mailbox. If the organization has a mail server, it can read the email, so there
     is one token for both, which proves nothing (security R-3). If the pending invitation for the
-    address has passed its expiry, it is first marked as expired, to make room for the new one
-    (decision 198).
+    address has passed its expiry, it is first marked as expired, to make room for the new one.
 
     During an impersonation, only members can be invited.
 

@@ -1,4 +1,4 @@
-"""The mail server of an organization, for the organization's own emails only (decisions 30, 208).
+"""The mail server of an organization, for the organization's own emails only.
 
 Emails with links that give access to an account always use the platform's server. Otherwise an
 organization could read the password reset links of other users (security E-1). The password is

@@ -1,6 +1,6 @@
 """Members: their roles, their removal, and the transfer of ownership.
 
-The rules are those of decisions 199, 200, 201 and security R-1, R-2, R-6.
+The rules are those of decision 199 and security R-1, R-2, R-6.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
 
 
 async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
-    """Change a member's role and return the member (decision 201, security R-1).
+    """Change a member's role and return the member (security R-1).
 
     Nothing changes if the member already has this role. A role above member that a service account gave
     ends with the account, unless a person sets the role again (security R-4).
@@ -141,7 +141,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Remove a member, and end their sessions in this organization (decision 199, security R-6).
+    """Remove a member, and end their sessions in this organization (security R-6).
 
     Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
     `organizations.lock_organization_for`.

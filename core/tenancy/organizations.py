@@ -1,4 +1,4 @@
-"""Organizations: creation, and the changes that their members make (decisions 204, 205, 206, 207).
+"""Organizations: creation, and the changes that their members make (decision 207).
 
 The changes that platform owners make are in `core.tenancy.governance`.
 """
@@ -63,8 +63,8 @@ async def lock_organization_for(
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
     """Create an organization that the caller owns.
 
-    It is pending until a platform owner approves it, unless the operator turned approval off
-    (decisions 50, 204). The platform owners get an email about a pending organization, unless the
+    It is pending until a platform owner approves it, unless the operator turned approval off.
+    The platform owners get an email about a pending organization, unless the
     operator turned these emails off.
 
     Raises: SlugInvalid, SlugReserved, SlugTaken, AddressNotVerified, TooManyWaiting, AccountGone, SessionEnded.
@@ -182,10 +182,10 @@ async def delete(ports: Ports, caller: Member) -> None:
 
 
 async def delete_locked(tx: Transaction, organization: Organization, now: datetime) -> None:
-    """Delete a locked organization permanently, with everything that belongs to it (decision 240).
+    """Delete a locked organization permanently, with everything that belongs to it.
 
     The accounts of its members remain. Accounts that it created and its directory deactivated are
-    activated again, because only this directory could do so later (decision 132). If the
+    activated again, because only this directory could do so later. If the
     organization has more than IMMEDIATE_PURGE_LIMIT records, the housekeeper removes the rest
     later. No request can reach them.
     """

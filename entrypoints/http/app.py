@@ -183,7 +183,7 @@ class Edge:
     metrics_token: str | None
     is_behind_proxy: bool = False  # the service listens on a Unix socket or on a socket of systemd
     pool_size: int = 10  # connections of this process to the database
-    scim_string_status: bool = False  # send the status of SCIM errors as a string (decision 121)
+    scim_string_status: bool = False  # send the status of SCIM errors as a string
     billing_secrets: Sequence[str] = ()  # the payment provider signs its events with one of these
 
 
@@ -244,7 +244,7 @@ def configure(
 
 
 def acceptance_page(base_url: str, frontend_url: str | None) -> str:
-    """Return the URL of the page that shows an invitation: the frontend's, or our own (decision 196).
+    """Return the URL of the page that shows an invitation: the frontend's, or our own.
 
     If the frontend has the same URL as the service, use our own page. The frontend's path is served
     by us then, and would redirect to itself.
@@ -271,7 +271,7 @@ def build_routes() -> Application:
     app.request_class = StrictRequest
     app.asgi_http_class = LazyBodyConnection
     app.url_map.converters["provider"] = social.ProviderConverter
-    app.url_map.merge_slashes = False  # a path with a doubled slash is unknown (decision 7)
+    app.url_map.merge_slashes = False  # a path with a doubled slash is unknown
     for module, _ in BLUEPRINTS:
         app.register_blueprint(module.routes)
     handle_errors(app)

@@ -3,6 +3,7 @@
 These forms are checked in code, tests, documentation and operations files:
 
 - `security A-10`, `security A-10, B-2`: the id has an anchor in docs/specification.
+- `security #passkeys`: docs/specification/security.md has the anchor.
 - `decision 195`, `decisions 41, 42, 57`: the number has an anchor in docs/specification.
 - `docs/adr/0014`: a record with this number exists. `docs/reference/errors.md`: the page exists.
 - Relative links in Markdown, with their `#anchors`: the file and the anchor exist.
@@ -31,6 +32,7 @@ EXEMPT: Final = {"ops/checks/references.py", "tests/ops/test_references_check.py
 _GAP: Final = r"\s+(?:(?:#|--|\*)\s+)?"
 _ID: Final = r"[ABCEGHIJKLMNOPRSTVWXYZ]-\d{1,2}"
 _SECURITY: Final = re.compile(rf"\bsecurity{_GAP}({_ID}(?:(?:,{_GAP}(?:(?:and|or){_GAP})?|{_GAP}(?:and|or){_GAP}){_ID})*)\b", re.IGNORECASE)
+_NAMED: Final = re.compile(rf"\bsecurity{_GAP}#([\w-]+)", re.IGNORECASE)
 _BARE_ID: Final = re.compile(rf"(?<![\w/.-])({_ID})(?![\w.-]\w|[\w-])")
 _DECISIONS: Final = re.compile(
     rf"\bdecisions?{_GAP}(\d+(?:(?:,{_GAP}(?:and{_GAP})?|{_GAP}and{_GAP})\d+)*)({_GAP}to{_GAP}\d+)?\b", re.IGNORECASE
@@ -111,6 +113,9 @@ def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
                 yield fault(match.start(), match[1], "has no anchor in docs/specification")
         elif not in_specification and not any(match.start() in span for span in named):
             yield fault(match.start(), match[1], f'write "security {match[1]}"')
+    for match in _NAMED.finditer(text):
+        if match[1] not in anchors_of(root / SPECIFICATION / "security.md"):
+            yield fault(match.start(), match[0], "is no anchor of docs/specification/security.md")
     for match in _DECISIONS.finditer(text):
         if match[2]:
             yield fault(match.start(), match[0], "list the numbers instead of a range")

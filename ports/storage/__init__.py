@@ -111,7 +111,7 @@ class Storage(Protocol):
         After the commit, the actors of this process get the signals that belong to the changes
         (ports.signals). A user acts within their session. If the session has ended when the
         recorded events are written, the block raises SessionEnded and rolls everything back
-        (decision 46; security J-4, Z-6). `in_session` is false if the caller has no session yet, or
+        (security J-4, Z-6). `in_session` is false if the caller has no session yet, or
         if this transaction ends it or locks it itself.
         """
         ...

@@ -293,7 +293,7 @@ class DevicesRead(Protocol):
     """Read access to devices.
 
     `org_id` is the organization of the service of the request, or None. Its trust period applies
-    like those of the organizations in which the user has a confirmed membership (decision 81).
+    like those of the organizations in which the user has a confirmed membership.
     """
 
     async def of_user(

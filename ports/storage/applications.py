@@ -75,7 +75,7 @@ class ServicesRead(Protocol):
 
 
 class ClientCharges(Protocol):
-    """The rate limits of OAuth clients (decision 100)."""
+    """The rate limits of OAuth clients."""
 
     async def charge_client(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime

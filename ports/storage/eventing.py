@@ -37,7 +37,7 @@ class Audit(Protocol):
     """Write access to the audit logs. `Transaction.record` adds the entries."""
 
     async def forget(self, user_id: UUID) -> None:
-        """Remove the entries about the user's own activity only from all logs (decision 111).
+        """Remove the entries about the user's own activity only from all logs.
 
         Those are the entries about the security of the account, the user's sign-ins, and their changes
         of the address. Also decrements the totals of entries and of members' logins.
@@ -45,7 +45,7 @@ class Audit(Protocol):
         ...
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
-        """Remove the entries about the user's own activity in this service only from the organization's log (decision 110).
+        """Remove the entries about the user's own activity in this service only from the organization's log.
 
         Also decrements the totals of entries.
         """

@@ -52,7 +52,7 @@ class ScimUsersRead(Protocol):
     These are members, users the directory blocks without having deleted them, and users it
     provisioned and later removed from the group. A former member has the email address they had when
     they left. A user without a stored userName has the address as userName, or the id if another user
-    has this userName (decision 130).
+    has this userName.
     """
 
     async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:

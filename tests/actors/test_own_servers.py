@@ -1,6 +1,6 @@
 """Emails through the organizations' own mail servers.
 
-These tests cover the choice of the server, the order of organizations, and slow servers (decisions 30, 208; security E-1, L-1, P-7).
+These tests cover the choice of the server, the order of organizations, and slow servers (security E-1, L-1, P-7).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Address checks for targets that tenants chose, and the networks that the operator allows (security W-1, W-3, P-7, decision 222)."""
+"""Address checks for targets that tenants chose, and the networks that the operator allows (security W-1, W-3, P-7)."""
 
 import socket
 from ipaddress import ip_address, ip_network

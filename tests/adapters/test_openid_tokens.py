@@ -30,7 +30,7 @@ AUTHENTICATED: dict[str, Any] = {"auth_time": NOW - timedelta(hours=1), "acr": "
 
 
 def test_both_spellings_of_our_audience_are_accepted_and_a_setting_chooses_the_one_of_new_tokens() -> None:
-    """Processes of two releases can serve side by side (decision 36)."""
+    """Processes of two releases can serve side by side."""
     earlier = JwtTokens(BASE_URL, api_audience=False)
     earlier.use([KEY], NOW)
     token = earlier.sign(CLAIMS)

@@ -1,4 +1,4 @@
-"""SMTP servers of organizations: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7, decision 208)."""
+"""SMTP servers of organizations: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7)."""
 
 import ssl
 from collections.abc import Iterator

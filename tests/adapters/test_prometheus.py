@@ -40,7 +40,6 @@ DOCUMENTED = {
     "sso_actor_restarts_total": "counter",
     "sso_login_failures_total": "counter",
     "sso_auth_tokens_issued_total": "counter",
-    # Added by decision 213.
     "sso_siem_failures_total": "counter",
     "sso_siem_dropped_entries_total": "counter",
 }

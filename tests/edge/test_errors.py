@@ -50,7 +50,7 @@ from tests.support.direct import ask, change_ports
 if TYPE_CHECKING:
     from entrypoints.http.edge.middleware import RequestRecord
 
-# The kinds of errors (decision 2).
+# The kinds of errors.
 KINDS: list[tuple[type[Exception], int, str]] = [
     (Invalid, 400, "BAD_REQUEST"),
     (Unauthenticated, 401, "UNAUTHORIZED"),
@@ -227,7 +227,7 @@ async def test_the_access_log_gets_the_code_of_a_refusal(worker_app: Application
     assert [(record.status, record.error_code) for record in observed] == [(401, "UNAUTHORIZED"), (404, "NOT_FOUND"), (200, None)]
 
 
-# Paths and methods (decisions 6, 7)
+# Paths and methods
 
 
 @pytest.mark.parametrize(

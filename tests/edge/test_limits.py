@@ -30,7 +30,7 @@ OWN = {
     ("POST", "/api/auth/resend-verification"): (3, 20),
     ("POST", "/api/platform/impersonate/<user_id>"): (10, 6),
 }
-# Buckets that several endpoints share, and endpoints with several buckets (decisions 25, 26, 27).
+# Buckets that several endpoints share, and endpoints with several buckets.
 # test_mfa_limits.py has those of the second factor. The form of a page has the limits of its
 # endpoint.
 GROUPED = {

@@ -383,7 +383,7 @@ async def test_pages_and_installations_without_a_frontend_have_no_cors_headers(p
 
 @pytest.mark.parametrize("frontend", [FRONTEND, None])
 async def test_scripts_of_every_origin_can_read_marked_routes(frontend: str | None) -> None:
-    """Errors of the middleware and preflights have the same headers, and nothing depends on the origin (decision 29)."""
+    """Errors of the middleware and preflights have the same headers, and nothing depends on the origin."""
     app = RecordingApp(status=401)
     for headers in ((), (("origin", "https://shop.example"),), (("origin", "null"),)):
         for answer in (

@@ -31,7 +31,7 @@ JSON: Final = "application/json"
 def test_it_names_the_product_and_the_version() -> None:
     info = description()["info"]
     assert (info["title"], info["version"]) == ("Gatehouse", VERSION)
-    assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # the version of the interface (decision 31)
+    assert tuple(int(part) for part in VERSION.split(".")[:3]) >= (0, 8, 2)  # the version of the interface
 
 
 async def test_the_service_serves_the_description(api: Api) -> None:
@@ -149,7 +149,7 @@ def _has_schema(schema: dict[str, Any]) -> bool:
     return bool(schema.get("properties") or schema.get("items")) or schema.get("title") == "Empty"
 
 
-# Errors in the format of OAuth (decision 94).
+# Errors in the format of OAuth.
 OAUTH_OPERATIONS: Final = {
     "device_flow_request_codes",
     "oauth_exchange",

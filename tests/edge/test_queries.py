@@ -1,5 +1,4 @@
-"""Query strings and ids in paths: clamped, or refused if they have no meaning (security N-6, T-4,
-decisions 8, 9, 11, 13)."""
+"""Query strings and ids in paths: clamped, or refused if they have no meaning (security N-6, T-4)."""
 
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,7 @@
 """Streamed lists on a real socket.
 
 They are complete at any length, hold no database connection, and break off visibly after an outage
-(security N-6, decision 10).
+(security N-6).
 """
 
 import json

@@ -315,7 +315,7 @@ OBSTACLES: dict[str, tuple[CreateObstacle, str]] = {
             "update services s set slug = 'renamed' from organizations o where o.id = s.org_id and o.slug = 'demo-other'"
             " and s.slug = 'mobile-shop'",
         ),
-        "The demo data of the organization demo-other cannot be created: The organization has reached its limit of services.",
+        "The demo data of the organization demo-other cannot be created: The organization has reached its limit of applications.",
     ),
 }
 

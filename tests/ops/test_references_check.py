@@ -12,7 +12,9 @@ def root(tmp_path: Path) -> Path:
     """A repository with one requirement, two decisions, one decision record and a page with a heading."""
     (tmp_path / "docs/specification").mkdir(parents=True)
     (tmp_path / "docs/adr").mkdir()
-    (tmp_path / "docs/specification/security.md").write_text('<a id="a-7"></a>\n<a id="decision-41"></a>\n<a id="decision-42"></a>\n')
+    (tmp_path / "docs/specification/security.md").write_text(
+        '<a id="a-7"></a>\n<a id="decision-41"></a>\n<a id="decision-42"></a>\n## Passkeys\n'
+    )
     (tmp_path / "docs/adr/0014-forward.md").write_text("# 14. Forward `it`, please\n")
     (tmp_path / "pyproject.toml").touch()
     return tmp_path
@@ -24,13 +26,15 @@ def faults(root: Path, name: str, text: str) -> list[tuple[int, str]]:
 
 def test_canonical_references_resolve_also_across_lines(root: Path) -> None:
     text = "# (security A-7, decision 41)\n# (decisions 41,\n# 42) and security\n# A-7, docs/adr/0014, docs/specification/security.md\n"
+    text += "# security #passkeys\n"
     assert faults(root, "core/a.py", text) == []
 
 
 def test_unknown_targets_are_faults(root: Path) -> None:
-    text = "# security A-7, A-8\n# decisions 42, 43\n# docs/adr/0015\n# docs/specification/b.md\n"
+    text = "# security A-7, A-8, security #pins\n# decisions 42, 43\n# docs/adr/0015\n# docs/specification/b.md\n"
     assert sorted(faults(root, "core/a.py", text)) == [
         (1, "A-8"),
+        (1, "security #pins"),
         (2, "decisions 42, 43"),
         (3, "docs/adr/0015"),
         (4, "docs/specification/b.md"),

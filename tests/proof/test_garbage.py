@@ -487,7 +487,7 @@ STRANGE_TYPES = [
     b"; charset=utf-8",
     b"application/json, text/plain",
 ]
-# These routes read forms (decision 5).
+# These routes read forms.
 TAKE_FORMS = {
     "/auth/reset-password",
     "/auth/device/code",

@@ -33,7 +33,7 @@ def _columns(status: LiteralString) -> LiteralString:
 COLUMN_COUNT: Final = 8  # number of columns before those of the plan
 COLUMNS: Final = _columns(STATUS)
 STORED_COLUMNS: Final = _columns("s.status")  # for subscriptions that a payment provider manages: they do not expire by time
-# The current subscription of a user comes first (decision 113).
+# The current subscription of a user comes first.
 FIRST: Final = f"order by {STATUS} in ('active', 'past_due') desc, s.created_at desc, s.id desc"
 OLDEST_FIRST: Final = "order by s.created_at, s.id"
 OF_USER: Final = f"""

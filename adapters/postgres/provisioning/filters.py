@@ -55,7 +55,7 @@ def user_name(address: LiteralString) -> LiteralString:
     """Return the expression of the userName: the stored one, or else the id if another user has the address, or else the address.
 
     Joining and changing one's own address are never refused and do not lock the directory's data, so
-    this is decided when a user is read (decision 130).
+    this is decided when a user is read.
     """
     # Keep the order by user_id: with membership_id, the planner may scan an index of all former members.
     return f"""coalesce(s.user_name, (

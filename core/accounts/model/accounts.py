@@ -169,7 +169,7 @@ def new_account(
 
 
 def check_new_password(password: str, email: Email, common: frozenset[str]) -> None:
-    """Check a new password of the account with this address (security A-1, decision 67).
+    """Check a new password of the account with this address (security A-1).
 
     `common` has case-folded passwords. There are no composition rules, and the password is not trimmed.
 

@@ -36,7 +36,6 @@ class DeviceIsCurrent(Invalid):
     """You are using this device. Sign out to end its session."""
 
 
-# See decision 79.
 class DeviceType(StrEnum):
     """The kind of client that a device is."""
 
@@ -108,7 +107,7 @@ class Device:
         return trust_hash is not None and self.trust_hash is not None and hmac.compare_digest(trust_hash, self.trust_hash)
 
     def remembers_second_factor(self, trust_days: int, now: datetime) -> bool:
-        """Return whether a sign-in with the trust token may skip the second factor (decision 81).
+        """Return whether a sign-in with the trust token may skip the second factor.
 
         The token must not have expired, and the second factor must have been verified on this
         device less than `trust_days` ago.

@@ -140,11 +140,10 @@ class MfaMetrics:
 
     @property
     def adoption_rate(self) -> float:
-        """The share of users with a second factor in percent, with two decimals; 0 without users (decision 243)."""
+        """The share of users with a second factor in percent, with two decimals; 0 without users."""
         return round(100 * self.mfa_enabled_users / self.total_users, 2) if self.total_users else 0.0
 
 
-# See decision 243.
 class MfaAlertType(StrEnum):
     """The kind of an alert about a second factor."""
 

@@ -86,7 +86,7 @@ class ServiceUsage:
 
 
 def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
-    """Return the range between these days. A missing end is today, a missing start is 30 days before the end (decision 233).
+    """Return the range between these days. A missing end is today, a missing start is 30 days before the end.
 
     Raises: DateRangeReversed.
     """

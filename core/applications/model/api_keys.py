@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.kernel.callers import ServiceContext
 
 
-# The precision of `last_used_at` (decision 107): a busy key causes one write per interval.
+# The precision of `last_used_at`: a busy key causes one write per interval.
 LAST_USED_PRECISION: Final = timedelta(minutes=1)
 MAX_KEY_LENGTH: Final = 256  # characters; longer texts cannot be our keys and are refused before they are hashed
 LABEL_LENGTH: Final = 6  # characters that tell a key from others in a list
@@ -79,7 +79,7 @@ def generate_key(environment: str | None = None) -> tuple[str, str]:
     """Return the secret of a new key, and its prefix, which lists show.
 
     The secret starts with the prefix. The prefix contains the environment (`live` or `test`), if it
-    is set (decision 104).
+    is set.
     """
     label = "".join(secrets.choice(_ALPHABET) for _ in range(LABEL_LENGTH))
     prefix = "_".join(["sk", *([] if environment is None else [environment]), label])

@@ -51,7 +51,7 @@ class ClientKeysTwice(Invalid):
 
 
 class PublicClientHasKeys(Invalid):
-    """Services of the type spa, mobile or desktop have no keys because they cannot keep a private key. Use PKCE instead."""
+    """Applications of the type spa, mobile or desktop have no keys because they cannot keep a private key. Use PKCE instead."""
 
 
 class EnterpriseSettingsInvalid(Invalid):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # Every new service gets a plan of this name. Users without a subscription have it, as long as the
-# service has such a plan (decision 37).
+# service has such a plan.
 FREE_PLAN_NAME: Final = "Free"
 PLAN_BATCH: Final = 500  # plans read at once for a list
 # Bytes of JSON in UTF-8. Features are part of every token of the plan's subscribers, and tokens

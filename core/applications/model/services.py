@@ -32,15 +32,15 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
 
 class ServiceNotFound(NotFound):
-    """This service does not exist."""
+    """This application does not exist."""
 
 
 class ServiceSlugTaken(Invalid):
-    """The organization already has a service with this slug. Choose another slug."""
+    """The organization already has an application with this slug. Choose another slug."""
 
 
 class ServiceLimitExceeded(Invalid):
-    """The organization has reached its limit of services. Delete a service, or ask the operator of Gatehouse for a higher limit."""
+    """The organization has reached its limit of applications. Delete one, or ask the operator of Gatehouse for a higher limit."""
 
     code = "SERVICE_LIMIT_EXCEEDED"
     audited = True
@@ -75,7 +75,7 @@ class BackchannelLogoutUriInvalid(Invalid):
 
 
 class NoClientSecret(Invalid):
-    """Services of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
+    """Applications of the type spa, mobile or desktop have no client secret because they cannot keep one. Use PKCE instead."""
 
 
 class FormerSecretWorks(Invalid):
@@ -121,7 +121,7 @@ class Service:
     client_id: UUID
     credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
     client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
-    codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes (decision 102)
+    codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes
     websuite_scopes: tuple[str, ...] | None
     officesuite_scopes: tuple[str, ...] | None
     redirect_uris: tuple[str, ...]
@@ -129,7 +129,7 @@ class Service:
     subscription_count: int  # maintained by the transactions that add and remove subscriptions
     created_at: datetime
     updated_at: datetime
-    pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret (decision 92)
+    pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret
     email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
     is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
     id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too

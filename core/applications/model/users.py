@@ -39,7 +39,7 @@ class AssigneeNotFound(NotFound):
 
 
 class NotAssigned(NotFound):
-    """This user is not assigned to the service."""
+    """This user is not assigned to the application."""
 
 
 class AccessPolicy(StrEnum):
@@ -112,7 +112,7 @@ class Assignment:
 
 
 class EndUserNotFound(NotFound):
-    """This user does not use any service of the organization."""
+    """This user does not use any application of the organization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class EndUserDetails:
 
 
 class ServiceUserNotFound(NotFound):
-    """No user of this service has this id."""
+    """No user of this application has this id."""
 
 
 class UserNotManaged(Forbidden):

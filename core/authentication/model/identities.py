@@ -124,7 +124,7 @@ class ProviderUnknown(NotFound):
 
 
 class CredentialsNotSet(NotFound):
-    """This service has no credentials of its own at this identity provider. It uses those of the platform."""
+    """This application has no credentials of its own at this identity provider. It uses those of the platform."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class PersonalTokenRecord:
 def new_personal_token(environment: str | None) -> tuple[str, str]:
     """Return the secret of a new token, and its prefix, which lists show.
 
-    The prefix contains the environment (`live` or `test`), if it is set (decision 104).
+    The prefix contains the environment (`live` or `test`), if it is set.
     """
     label = "".join(secrets.choice(_LABEL_ALPHABET) for _ in range(_LABEL_LENGTH))
     prefix = f"{START}{'' if environment is None else f'{environment}_'}{label}"

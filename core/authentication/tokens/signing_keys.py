@@ -1,4 +1,4 @@
-"""The keys that sign access tokens: creation, and rotation (security J-1, L-2; decisions 34, 380)."""
+"""The keys that sign access tokens: creation, and rotation (security J-1, L-2; decision 380)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def load(ports: Ports) -> SigningKey:
     """Load the keys from the database into the token port, and return the newest one.
 
     Retired keys are loaded while a session from their time can last. They verify only the hints of
-    applications (decision 381). The first call on an empty database creates the first key.
+    applications. The first call on an empty database creates the first key.
     """
     while True:
         now = ports.clock.now()

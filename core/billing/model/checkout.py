@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class UnknownPlan(Invalid):
-    """This plan does not exist. Choose a plan of this service."""
+    """This plan does not exist. Choose a plan of this application."""
 
 
 class CheckoutPlanOfAnotherService(Invalid):
-    """This plan belongs to another service. Choose a plan of this service."""
+    """This plan belongs to another application. Choose a plan of this application."""
 
 
 class PlanWithoutPrice(Invalid):
@@ -28,7 +28,7 @@ class PlanWithoutPrice(Invalid):
 
 
 class HasLiveSubscription(Invalid):
-    """You already have an active or past due subscription to this service. It has to end before you can buy another one."""
+    """You already have an active or past due subscription to this application. It has to end before you can buy another one."""
 
 
 class ReturnUrlInvalid(Invalid):

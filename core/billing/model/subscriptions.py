@@ -24,11 +24,11 @@ LEASE: Final = timedelta(minutes=3)
 
 
 class SubscriptionNotFound(NotFound):
-    """This user has no subscription to this service."""
+    """This user has no subscription to this application."""
 
 
 class NotSubscribed(NotFound):
-    """You have no subscription to this service."""
+    """You have no subscription to this application."""
 
 
 class OwnSubscriptionNotFound(NotFound):
@@ -36,11 +36,11 @@ class OwnSubscriptionNotFound(NotFound):
 
 
 class NoServiceContext(Invalid):
-    """Subscriptions belong to a service. Sign in to the service, and use the token that you get there."""
+    """Subscriptions belong to an application. Sign in to the application, and use the token that you get there."""
 
 
 class PlanOfAnotherService(Forbidden):
-    """This plan belongs to another service. Choose a plan of this service."""
+    """This plan belongs to another application. Choose a plan of this application."""
 
 
 class AlreadySubscribed(Invalid):
@@ -147,7 +147,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """The plan that a user has at a service, by subscription or because it is the service's free plan (decision 37).
+    """The plan that a user has at a service, by subscription or because it is the service's free plan.
 
     All fields are None if the user has no plan.
     """

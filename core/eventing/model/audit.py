@@ -154,7 +154,7 @@ def build_filter(
 ) -> AuditFilter | None:
     """Return the filter for these query parameters, or None if no entry can match.
 
-    `known_actions` are the actions that the log can contain. Decisions 13, 227, 230 and 231 define
+    `known_actions` are the actions that the log can contain. Decision 227 defines
     the parameters.
 
     Raises: TargetTypeRequired.

@@ -37,7 +37,7 @@ OVERLAP: Final = timedelta(hours=24)
 FORMER_SECRETS_KEPT: Final = 10
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105  (of Standard Webhooks)
 
-# The event types that webhooks can subscribe to (decisions 216, 226).
+# The event types that webhooks can subscribe to.
 SUBSCRIBABLE: Final[Mapping[str, EventKind]] = MappingProxyType(
     {name: kind for name, kind in EVENT_KINDS.items() if not kind.platform_only}
 )
@@ -111,7 +111,7 @@ def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
 
 
 PING: Final = "webhook.ping"  # the event type of a test delivery; webhooks cannot subscribe to it
-STORED_RESPONSE_BYTES: Final = 4096  # (decision 225)
+STORED_RESPONSE_BYTES: Final = 4096
 GONE: Final = 410  # HTTP status: the receiver no longer exists
 # Time to store the outcome after the longest possible attempt, even during a shutdown or a short
 # database outage. When it has passed, another process may claim the delivery.
@@ -227,18 +227,15 @@ class DeliveryOutcome(Generic[T]):
 class DispatchCapacity:
     """The free slots of this process, and the number of deliveries in flight by owner.
 
-    The claim shares the free slots by three rules. The receiver of a logout notice, which is an
-    application, counts as a webhook:
+    The claim shares the free slots by three rules. An application that gets logout notices counts as
+    a webhook.
 
-    - An organization gets slots while the free slots are at least three times its deliveries in
-      flight. By this rule, a single organization gets a quarter of all slots.
-    - A webhook gets slots while its deliveries in flight are at most the slots that its
-      organization can still get.
-    - A webhook with nothing in flight gets one slot beyond these limits, while its organization has
-      no more deliveries in flight than there are free slots.
-
-    So when many receivers hang, an organization or a webhook with nothing in flight still gets a
-    slot.
+    - An organization may claim while `3 * in_flight(org) <= free`. So one organization alone gets a
+      quarter of all slots.
+    - A webhook may claim while `in_flight(webhook) <= left(org)`, the slots that its organization can
+      still get. So no webhook takes all slots of its organization.
+    - A webhook with nothing in flight gets one slot more, while `in_flight(org) <= free`. So it gets a
+      slot even when many receivers hang.
     """
 
     free: int
@@ -280,7 +277,7 @@ def build_ping_payload(org_id: UUID, webhook_id: UUID, name: str, caller: Organi
 
 
 def build_headers(delivery: ClaimedDelivery, now: datetime) -> Mapping[str, str]:
-    """Return the HTTP headers, with the signature of Standard Webhooks (decision 214)."""
+    """Return the HTTP headers, with the signature of Standard Webhooks."""
     timestamp = str(int(now.timestamp()))
     signed = b".".join((str(delivery.id).encode(), timestamp.encode(), delivery.body))
     return {

@@ -207,7 +207,7 @@ async def exchange_code(
 ) -> TokenPair:
     """Exchange a code for the first tokens of a new session.
 
-    Sources: decisions 88, 89, 90, 92 and 93; security O-3 and O-4.
+    Sources: security O-3 and O-4.
 
     The session gets the IP address and user agent of the browser that received the code, because
     those of the application's server say nothing about the user. If a code is presented a second

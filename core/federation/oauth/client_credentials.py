@@ -36,8 +36,8 @@ async def issue(
     """Return an access token for the client itself.
 
     Without `scope`, it has all scopes that the client may have. Without `resource`, it is for our own
-    API, which only service accounts may call. It lives as long as those of the API resource, and at most
-    as long as those of the application and the credential. A `proof` binds it to a key.
+    API, which only service accounts may call. Its lifetime is the shortest of three: the API resource's,
+    the application's and the time until the credential expires. A `proof` binds it to a key.
 
     Raises: ClientInvalid without credentials; ClientCredentialsRefused, OrganizationNotActive,
     ResourceMissing, ResourceUnknown, ScopeNotAllowed; ProofMissing if the application needs a proof.

@@ -32,7 +32,7 @@ async def identify_client(
     """Return the client with these credentials, or None if the request has none.
 
     Credentials are verified even if the client needs none (RFC 6749 section 2.3). If they are right,
-    the request is counted against `limit`, the client's own limit (decision 100).
+    the request is counted against `limit`, the client's own limit.
 
     Raises: ClientInvalid, ClientAssertionInvalid.
     """

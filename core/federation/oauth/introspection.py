@@ -26,8 +26,8 @@ async def introspect(ports: Ports, client: OAuthClient | ProgramClient | None, t
     """Return the state of an access token or a refresh token, as RFC 7662 section 2.2 names it.
 
     A client sees only tokens that were issued to it, and an API resource only access tokens for it.
-    Every other token is inactive, and so is one that would be refused: expired, used or revoked, of a
-    user who is blocked or has left the application, or of an organization that is not active.
+    All other tokens are inactive, and so are tokens that would be refused: expired, used, revoked, or of
+    a blocked user, a former user or an inactive organization.
 
     Raises: ClientInvalid unless the client authenticated with a secret or an assertion.
     """

@@ -1,6 +1,6 @@
 """SAML assertions: who may get one, and their contents.
 
-Sources: security X-7 and X-8; decisions 178, 181 and 182.
+Sources: security X-7 and X-8.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def authorize_assertion(
     again when it writes events.
 
     A user who may use the service with SAML (`core.authentication.service_access`) gets one, while
-    the session with this id is alive (decision 178, security X-8). A member who is not an end user
+    the session with this id is alive (security X-8). A member who is not an end user
     of the service yet becomes one until the membership ends. `confirm_membership` confirms the
     membership first.
 
@@ -180,7 +180,7 @@ async def find_name_id(tx: Transaction, user: AuthorizedUser, browser: BrowserSe
 
 
 async def new_name_id(tx: Transaction, user: AuthorizedUser, now: datetime) -> NameId:
-    """Return the name for a new assertion, in the service's format (decision 181)."""
+    """Return the name for a new assertion, in the service's format."""
     account, service = user.account, user.provider.service
     match user.provider.name_id_format:
         case NameIdFormat.EMAIL:

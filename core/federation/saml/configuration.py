@@ -53,7 +53,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 async def get_configuration(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
-    """Return a service's SAML configuration and whether it has a certificate (decision 184).
+    """Return a service's SAML configuration and whether it has a certificate.
 
     Raises: ServiceNotFound.
     """
@@ -66,7 +66,7 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
-    """Replace the SAML configuration of a service (decision 185). Certificates are kept.
+    """Replace the SAML configuration of a service. Certificates are kept.
 
     Raises: SloCertificateInvalid; the errors of `validate` and of `services.lock_organization_for`.
     """
@@ -84,7 +84,7 @@ async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str,
 async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
     """Disable SAML for a service and deactivate its certificates.
 
-    Enabling it again needs a new certificate (decision 186).
+    Enabling it again needs a new certificate.
 
     Raises: the errors of `services.lock_organization_for`.
     """
@@ -124,7 +124,7 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
 
 
 async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
-    """Create the certificate that `activate_certificate` will make the active one (decision 382). The metadata has it from now on.
+    """Create the certificate that `activate_certificate` will make the active one. The metadata has it from now on.
 
     Raises: SamlNotEnabled, CertificateNotFound, NextCertificateExists; the errors of `services.lock_organization_for`.
     """
@@ -225,7 +225,7 @@ async def get_next_certificate(ports: Ports, caller: OrganizationCaller, service
 
 
 async def find_provider(read: Reading | Transaction, org_slug: str, service_slug: str, now: datetime) -> SamlIdentityProvider:
-    """Return the identity provider of a service if it is active (decision 179, security X-8).
+    """Return the identity provider of a service if it is active (security X-8).
 
     Raises: OrganizationNotFound, OrganizationNotActive, ServiceNotFound, SamlDisabled.
     """
@@ -275,7 +275,7 @@ async def provider_of(read: Reading, service: ServiceContext, now: datetime) -> 
 
 
 async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:
-    """Return the identity provider of a service if it is active, before the request itself is read (decision 16).
+    """Return the identity provider of a service if it is active, before the request itself is read.
 
     Raises: the errors of `find_provider`.
     """
@@ -284,7 +284,7 @@ async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlI
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
-    """Return the metadata document of a service's identity provider, with all certificates that have a key (decision 172).
+    """Return the metadata document of a service's identity provider, with all certificates that have a key.
 
     Raises: the errors of `find_provider`.
     """

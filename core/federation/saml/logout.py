@@ -1,4 +1,4 @@
-"""SAML single logout (SAML profiles section 4.4; security X-9, decision 183).
+"""SAML single logout (SAML profiles section 4.4; security X-9).
 
 A user who signs out, here or at a service, is signed out at every service that this browser session
 has signed them in to. The browser is redirected from service to service, with a cookie that

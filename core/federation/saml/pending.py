@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-# The address that users can bookmark (decision 177)
+# The address that users can bookmark
 _BOOKMARK: Final = re.compile(r"/api/organizations/([a-z0-9-]+)/services/([a-z0-9-]+)/saml/login")
 
 
@@ -41,7 +41,7 @@ def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str 
 
 
 async def check_pending(ports: Ports, state: str) -> None:
-    """Check that a sign-on with this state is pending (decision 175, security T-5).
+    """Check that a sign-on with this state is pending (security T-5).
 
     Raises: SignOnNotFound, OrganizationNotActive.
     """

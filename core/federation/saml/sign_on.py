@@ -1,6 +1,6 @@
 """SAML single sign-on: requests of services, and the responses to them.
 
-Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 173, 174, 175, 176, 177 and 178.
+Implements security X-1, X-3, X-5, X-6 and X-8, and decisions 174, 175, 177.
 
 A service sends the browser here with an AuthnRequest, which is stored as a pending sign-on. The
 browser gets a state and a cookie. It comes back with both for the response, which has an assertion
@@ -255,7 +255,7 @@ async def _sign(
 
 
 async def idp_initiated(ports: Ports, caller: Person, org_slug: str, service_slug: str, relay_state: str | None) -> SignOnResult:
-    """Return a response for a sign-in that the service did not request (decision 177).
+    """Return a response for a sign-in that the service did not request.
 
     In a browser with a session, the response is bound to it, so that single logout reaches the
     session at the service. The response to an access token is not bound to a browser session. Only a

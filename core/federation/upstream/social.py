@@ -4,7 +4,7 @@ The browser goes to the identity provider with a state, and returns once with th
 We exchange the code for the identity of the user, and sign the user in in this browser. Then the
 browser continues where the user wanted to go. Applications get no code or token here: the browser
 continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5,
-O-6, decisions 75, 86, 87, 101, 102).
+O-6, decisions 86, 87, 102).
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ async def begin_with_ticket(
 ) -> str:
     """Return the URL of the provider at which the user links an account, or signs in again for their session.
 
-    Source: decision 75, security O-6.
+    Source: security O-6.
 
     The browser opened a URL with a ticket. `visitor` is the user who is signed in in this browser. The
     ticket works only in the browser of the session that it was made for. If that session has none, the

@@ -29,7 +29,7 @@ BATCH = 500  # rows of an export that are read at once
 # The values that replace the IP address and the user agent in logs.
 NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (nothing listens there)
 NO_AGENT: Final = "anonymized"
-# The event types of the privacy log (decision 143).
+# The event types of the privacy log.
 ANONYMIZED: Final = "user_anonymized"
 EXPORTED: Final = "user_exported"
 MAX_LISTED: Final = 10_000  # the number of entries of a user's log that have pages
@@ -77,7 +77,7 @@ class ExportedMembership:
 
 @dataclass(frozen=True, slots=True)
 class ExportedLogin:
-    """A successful or failed login. `risk_score` is between 0 and 100 (decision 84)."""
+    """A successful or failed login. `risk_score` is between 0 and 100."""
 
     id: UUID
     at: datetime
@@ -254,5 +254,5 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def placeholder_at(time: datetime) -> Email:
-    """Return the email address of an account that was anonymized at this time (decision 148). Its domain receives no email."""
+    """Return the email address of an account that was anonymized at this time. Its domain receives no email."""
     return Email(f"anonymized-{(time - _EPOCH) // timedelta(microseconds=1)}@deleted.local")

@@ -88,7 +88,7 @@ class ResourceClientNotFound(NotFound):
 
 
 class OwnScopeUnknown(Invalid):
-    """A scope is not one of the API resource. Grant only scopes that it has, each once."""
+    """The API resource has no such scope. Grant each of its scopes at most once."""
 
 
 class PublicClientHasNoScopes(Invalid):

@@ -65,7 +65,7 @@ class CredentialKeyInvalid(Invalid):
 
 
 class IssuerInvalid(Invalid):
-    """The issuer must start with https:// and have no user name, query or fragment. Gatehouse must reach its host, and have another one."""
+    """The issuer must start with https://, without user name, query or fragment. Its host must be reachable, and not Gatehouse itself."""
 
 
 class AudienceInvalid(Invalid):
@@ -73,7 +73,7 @@ class AudienceInvalid(Invalid):
 
 
 class SubjectPatternInvalid(Invalid):
-    """The subject must have 1 to 512 printable characters. * stands for one whole part between : or /, but not for one of the first two."""
+    """The subject must have 1 to 512 printable characters. Use * for a whole part between : or /. The first two parts cannot be *."""
 
 
 class NotForApiResources(Invalid):

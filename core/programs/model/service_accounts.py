@@ -71,7 +71,11 @@ class ServiceAccountScopeUnknown(Invalid):
 
 
 class CapabilityNotGrantable(Invalid):
-    """One of these capabilities does not exist, is not one of the account's role, or can never be granted. Leave it out."""
+    """A capability cannot be granted to this service account. Leave it out."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        named = ", ".join(sorted(name[:50] for name in names))
+        super().__init__(f"These capabilities cannot be granted to this service account: {named}. Leave them out.")
 
 
 class AccountResourceNotFound(NotFound):
@@ -188,8 +192,8 @@ def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Cap
     Raises: CapabilityNotGrantable.
     """
     distinct_names = frozenset(names)
-    if not distinct_names <= frozenset(grantable_capabilities(role)):
-        raise CapabilityNotGrantable
+    if refused := distinct_names - frozenset(grantable_capabilities(role)):
+        raise CapabilityNotGrantable(refused)
     return frozenset(Capability(name) for name in distinct_names)
 
 

@@ -100,7 +100,7 @@ def parse_group(schema: ScimSchema, body: Mapping[str, Any]) -> GroupChanges:
     """Return the changes of a whole group.
 
     Without the attributes `members` and `externalId`, these stay: a client that renames a group does
-    not mean to empty the organization. The name is checked and then ignored (decisions 135, 136).
+    not mean to empty the organization. The name is checked and then ignored.
 
     Raises: AttributeValueInvalid, GroupMemberUnknown.
     """
@@ -124,7 +124,7 @@ def parse_group(schema: ScimSchema, body: Mapping[str, Any]) -> GroupChanges:
 def parse_group_patch(schema: ScimSchema, operations: Iterable[PatchOperation]) -> GroupChanges:
     """Return the changes of a patch.
 
-    Other attributes of the group stay as they are (decision 136).
+    Other attributes of the group stay as they are.
 
     Raises: AttributeValueInvalid, PatchValueMissing, AttributeNotWritable, NoTarget, PathInvalid,
     FilterInvalid, GroupMemberUnknown.

@@ -175,7 +175,7 @@ class ReceivedInvitation:
 
 
 def parse_token(token: str) -> tuple[bytes, bool]:
-    """Return the hash of a token, and whether `token` already is that hash in hexadecimal (decision 192)."""
+    """Return the hash of a token, and whether `token` already is that hash in hexadecimal."""
     return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 

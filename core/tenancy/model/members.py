@@ -145,7 +145,7 @@ def parse_assignable_role(name: str) -> Role:
 
 
 def grantable_roles(role: Role | None) -> frozenset[Role]:
-    """Return the roles that a user with `role` may give to others (security R-4, decision 190).
+    """Return the roles that a user with `role` may give to others (security R-4).
 
     `role` is None for a user who is not a member. They may give no roles.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.kernel.values import Slug
 
 
-# The limit if neither the organization nor its tier sets one (decisions 154, 155).
+# The limit if neither the organization nor its tier sets one.
 DEFAULT_LIMIT = 5
 INITIAL_TIER = "free"  # the tier of a new organization; a platform owner can change it later
 DEVICE_TRUST_DAYS = 30  # the setting of a new organization

@@ -2,7 +2,7 @@
 
 Each decorator checks the rate limits (429), then the credentials (401), then the caller's rights
 (404, 403). SCIM requests count per organization, after the credentials. All of this happens before
-the request is parsed (decision 16). The module is longer than 400 lines, because all decorators share
+the request is parsed. The module is longer than 400 lines, because all decorators share
 these steps.
 """
 
@@ -72,7 +72,7 @@ class Access:
     security: str | None = None
     optional: bool = False  # the credentials may be missing
     or_cookie: bool = False  # the session cookie of our pages is accepted too
-    limited: bool = True  # before anything else; the view of a route without it decides which limit counts (decision 100)
+    limited: bool = True  # before anything else; the view of a route without it decides which limit counts
     limit: Bucket | tuple[Bucket, ...] = ()  # the route's own limits, in addition to those of its path
     # The effect or the response gives or takes access, secrets or connections, also after an
     # impersonation, which is refused (security I-4).
@@ -404,7 +404,7 @@ async def _as_platform_owner(access: Access) -> None:
 
 async def _as_service_key(access: Access) -> None:
     assert access.permission is not None, "the access of an API key has a permission"
-    # API keys are accepted only in this header (decision 120).
+    # API keys are accepted only in this header.
     key = request.headers.get("X-Api-Key") or refuse(api_keys_model.ApiKeyInvalid)
     program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
     request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
@@ -459,8 +459,7 @@ async def _authorize_user(user: Person, access: Access) -> None:
 
 
 anyone = AccessDecorator(Access("anyone"), _as_anyone)
-# OAuth clients. The body names the client; the route authenticates it and counts its requests
-# (decision 100).
+# OAuth clients. The body names the client; the route authenticates it and counts its requests.
 application = AccessDecorator(Access("application", limited=False), _as_anyone)
 # Health checks and metrics. They have no rate limit, so that load balancers and scrapers always get
 # a response.
@@ -468,7 +467,7 @@ operations = AccessDecorator(Access("operations", limited=False), _as_anyone)
 person = AccessDecorator(Access("person", "bearer"), _as_person)
 # The statement that reads the session also reads the profile, for `own_profile()`.
 person_with_profile = AccessDecorator(Access("person", "bearer"), _as_person_with_profile)
-# The organization of a token is only context (decision 54). Routes outside organizations, such as
+# The organization of a token is only context. Routes outside organizations, such as
 # signing out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", "bearer"), partial(_as_person, allow_former_users=True))
 verified_person = AccessDecorator(Access("verified_person", "bearer", verified=True), partial(_as_person, allow_former_users=True))

@@ -301,7 +301,7 @@ def _timestamp(value: Any) -> datetime:
 
 Text = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_printable)]
 TokenText = Annotated[str, Field(max_length=8 * 1024), AfterValidator(_printable)]  # tokens and assertions are longer than other texts
-# Names, reasons and descriptions are trimmed, and must not be empty (decision 21).
+# Names, reasons and descriptions are trimmed, and must not be empty.
 Name = Annotated[str, AfterValidator(_trimmed(MAX_NAME_LENGTH)), AfterValidator(_readable), _described(MAX_NAME_LENGTH)]
 Reason = Annotated[str, AfterValidator(_trimmed(500)), _described(500)]
 Description = Annotated[str, AfterValidator(_trimmed(200)), AfterValidator(_readable), _described(200)]
@@ -316,9 +316,9 @@ RepeatableText = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string", "maxLength": MAX_TEXT}}),
 ]
 Texts = Annotated[list[Text], Field(max_length=MAX_ITEMS)]
-# Only the canonical form of a UUID. The use case refuses unknown ids (decision 8).
+# Only the canonical form of a UUID. The use case refuses unknown ids.
 Id = Annotated[UUID, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-# A point in time with any offset (decision 24). The offset is required, or the time would be
+# A point in time with any offset. The offset is required, or the time would be
 # ambiguous.
 DateTime = Annotated[datetime, BeforeValidator(_timestamp), WithJsonSchema({"type": "string", "format": "date-time"})]
 # EmailInvalid is not a ValueError, so pydantic passes it on with its own message.

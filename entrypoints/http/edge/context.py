@@ -51,7 +51,7 @@ class AppContext:
     acceptance_page: str  # the URL that the link of an invitation redirects to
     metrics_token: str | None
     billing_secrets: Sequence[str] = field(repr=False)
-    scim_string_status: bool  # send the status of SCIM errors as a string (decision 121)
+    scim_string_status: bool  # send the status of SCIM errors as a string
     exposition: Callable[[], bytes]
     exposition_type: str
     describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
@@ -146,7 +146,7 @@ def directory_call() -> "DirectoryCall | None":
 
 
 def client(token: str | None = None, *, name: str | None = None) -> PresentedDevice:
-    """Return the device information that an API client sends with a sign-in (decisions 42, 78)."""
+    """Return the device information that an API client sends with a sign-in."""
     return PresentedDevice(device_id=request.headers.get("X-Device-Id"), token=token, name=name)
 
 

@@ -1,4 +1,4 @@
-"""The cookies of our own pages. Scripts and forms of other sites cannot use them (security G-2, decision 176).
+"""The cookies of our own pages. Scripts and forms of other sites cannot use them (security G-2).
 
 Routes under /api and /scim read no cookies.
 """

@@ -1,4 +1,4 @@
-"""The standard error body, for errors of the application and for requests that the middleware refuses (decisions 1, 2)."""
+"""The standard error body, for errors of the application and for requests that the middleware refuses."""
 
 import json
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ ERROR_CODES = frozenset({
 
 
 def code_of(status: int) -> str:
-    """Return the default error code of a status (decision 2)."""
+    """Return the default error code of a status."""
     return _CODES.get(status) or HTTPStatus(status).name
 
 
@@ -54,7 +54,7 @@ def oauth_error_of(status: int) -> str:
 
 
 def oauth_error_body(message: str, code: str, oauth_error: str) -> bytes:
-    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2 (decision 94)."""
+    """Return the error body for OAuth clients, where `error` is a code of RFC 6749 section 5.2."""
     body = {"error": oauth_error, "error_description": _as_described(message), "error_code": code, "timestamp": _now()}
     return json.dumps(body).encode()
 
@@ -72,7 +72,7 @@ def scim_error_body(status: int, detail: str, scim_type: str | None = None, *, a
 
 
 def speaks_scim(path: str) -> bool:
-    """Return whether errors at this path have the format of SCIM (decision 127)."""
+    """Return whether errors at this path have the format of SCIM."""
     return path == "/scim" or path.startswith("/scim/")
 
 

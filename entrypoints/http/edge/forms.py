@@ -76,7 +76,7 @@ def _joined(pairs: Iterable[tuple[str, str]], listed: frozenset[str]) -> dict[st
 
 
 async def parameters(model: type[B]) -> B:
-    """Return the parameters of an OAuth client, from a form or from JSON (decision 93).
+    """Return the parameters of an OAuth client, from a form or from JSON.
 
     Empty parameters count as missing, and repeated ones are refused (RFC 6749 section 3.2), except
     those in `model.repeatable`.

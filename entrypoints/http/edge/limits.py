@@ -1,7 +1,7 @@
 """Rate limits of requests: per client address, per OAuth client or session, and per organization for directories.
 
 A sign-in on our pages gives back what its requests took, so that the limits per address count failures
-there, and not the users behind one address (decision 390).
+there, and not the users behind one address.
 """
 
 from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def keep_taken(sign_in: str) -> None:
     """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
 
     `sign_in` is the device id of the browser. For the request of an email it is the secret of that
-    request, or else a sign-in to an own account would pay for emails to others (decision 390).
+    request, or else a sign-in to an own account would pay for emails to others.
     """
     if buckets := g.get("taken"):
         async with ports().storage.autocommit() as statements:
@@ -133,7 +133,7 @@ class PolledTooOften(Limited):
 
 
 async def take_poll_token() -> None:
-    """Take a token from the bucket for devices, which polls share with the device routes (decisions 99, 100).
+    """Take a token from the bucket for devices, which polls share with the device routes.
 
     Raises: PolledTooOften.
     """

@@ -222,7 +222,7 @@ class EdgeMiddleware:
         return RequestRecord(_request_id(headers.get(b"x-request-id")), method if method in METHODS else OTHER, scope["path"], address)
 
     def _new_call(self, record: RequestRecord, headers: dict[bytes, bytes], receive: Receive, send: Send) -> "_Call":
-        """Return the state of this request, with the CORS policy of its path (decision 29, security G-3)."""
+        """Return the state of this request, with the CORS policy of its path (security G-3)."""
         only_frontend = record.path.startswith("/api/") and self._cors_origin is not None
         allowed_origin = None
         if only_frontend:
@@ -242,7 +242,7 @@ class EdgeMiddleware:
         )
 
     def _respond_directly(self, call: "_Call", headers: dict[bytes, bytes]) -> DirectResponse | None:
-        """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view (decision 6)."""
+        """Return the response to OPTIONS, and to HEAD on routes where GET has side effects. Neither runs a view."""
         method, path = call.record.method, call.record.path
         if method == "OPTIONS":
             methods = frozenset(METHODS) if path == "*" else self._routes.methods(path)

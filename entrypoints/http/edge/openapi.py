@@ -127,7 +127,7 @@ def succeeds_with_page(view: V) -> V:
 
 
 def speaks_oauth(view: V) -> V:
-    """Mark a route for OAuth clients, which get errors in the format of OAuth (decision 94)."""
+    """Mark a route for OAuth clients, which get errors in the format of OAuth."""
     return _document(for_oauth=True)(view)
 
 
@@ -137,7 +137,7 @@ def authenticates(*alternatives: Mapping[str, Sequence[str]]) -> Callable[[V], V
 
 
 def any_origin(view: V) -> V:
-    """Let scripts of every origin call a route that has no path parameters and reads no cookies (decision 29, security G-3)."""
+    """Let scripts of every origin call a route that has no path parameters and reads no cookies (security G-3)."""
     return _document(any_origin=True)(view)
 
 

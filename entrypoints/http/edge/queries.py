@@ -1,4 +1,4 @@
-"""Query parameters and ids in paths. Numbers are clamped into their range, other invalid values are refused (decisions 8, 9, 13)."""
+"""Query parameters and ids in paths. Numbers are clamped into their range, other invalid values are refused."""
 
 import re
 from collections.abc import Callable
@@ -139,10 +139,9 @@ PageNumber = Annotated[int, _clamped(1, LARGEST), _described("The number of the 
 Limit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 50, MAX_LIMIT)]
 SearchLimit = Annotated[int, _clamped(1, MAX_LIMIT), _described("The number of items per page.", 1, 20, MAX_LIMIT)]
 Offset = Annotated[int, _clamped(0, LARGEST), _described("The number of items to skip.", 0, 0)]
-# Without a maximum (decision 10).
+# Without a maximum.
 RecentLimit = Annotated[int, _clamped(1, LARGEST), _described("The number of items. There is no maximum.", 1, 10)]
-# For lists without a maximum length. Without the parameter, the response is the whole list
-# (decision 10).
+# For lists without a maximum length. Without the parameter, the response is the whole list.
 AnyLimit = Annotated[int | None, _clamped(1, LARGEST), _described("The number of items. Without it, the list is complete.", 1, None)]
 
 

@@ -1,4 +1,4 @@
-"""Streaming responses for lists without a maximum length (decision 10).
+"""Streaming responses for lists without a maximum length.
 
 No database connection is held while bytes are sent, so a slow client occupies only its own
 connection, until the server's timeout. A view with a streaming response uses

@@ -1,4 +1,4 @@
-"""Changes of the email address by its user: the pending address, the proof, and the undo link (decision 70; security A-9)."""
+"""Changes of the email address by its user: the pending address, the proof, and the undo link (security A-9)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The rate limits of the endpoints for the second factor (decisions 25, 26, 27)."""
+"""The rate limits of the endpoints for the second factor (security N-2)."""
 
 from datetime import timedelta
 from typing import Final

@@ -1,4 +1,4 @@
-"""The promotion and demotion of platform owners (decision 244; security I-1)."""
+"""The promotion and demotion of platform owners (security I-1)."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The search for users by platform owners, and metrics of second factors (decisions 241, 242; security I-1)."""
+"""The search for users by platform owners, and metrics of second factors (decision 241; security I-1)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Rules for passwords and usable accounts (security A-1, A-4, decision 67)."""
+"""Rules for passwords and usable accounts (security A-1, A-4)."""
 
 from contextlib import nullcontext
 from dataclasses import replace

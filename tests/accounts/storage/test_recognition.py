@@ -1,4 +1,4 @@
-"""Matching and trusting devices, and the risk of logins (decisions 78, 79, 81, 83, 84, 85; security S-5)."""
+"""Matching and trusting devices, and the risk of logins (decisions 78, 79, 83; security S-5)."""
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta

@@ -2,7 +2,7 @@
 
 Deliveries arrive signed, at least once and normally exactly once, and slow receivers do not delay others.
 
-Sources: decisions 214, 215, 216, 217, 218, 219, 220, 221, 222; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4.
+Sources: decisions 219, 220; security W-1, W-2, W-3, W-4, W-5, W-6, Z-4.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The billing reconciler repairs the effects of lost events.
 
-It asks the payment provider in bounded batches, in one process at a time (decisions 165, 169; security N-9).
+It asks the payment provider in bounded batches, in one process at a time (security N-9).
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
 """Login analytics of members and of API keys.
 
-The rules are decisions 9, 10, 16, 17, 117, 233, 234, 235, and security K-2, N-6, T-1, T-2.
+The rules are decisions 233, 234, 235, and security K-2, N-6, T-1, T-2.
 """
 
 from collections.abc import Mapping

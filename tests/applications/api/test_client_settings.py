@@ -1,4 +1,4 @@
-"""The settings of services as OAuth clients: keys, lifetimes, enterprise rules (decisions 260 and 261)."""
+"""The settings of services as OAuth clients: keys, lifetimes, enterprise rules (security O-9)."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Changes of services and of client secrets, by members and by API keys.
 
-The rules are decisions 89, 92, 102, 118, 119, 158, and security I-4, K-1, K-2, L-3, O-2, Z-5.
+The rules are decisions 92, 102, 158, and security I-4, K-1, K-2, L-3, O-2, Z-5.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,6 @@
 """Authentication with API keys in the service API.
 
-The rules are decisions 16, 48, 105, 107, 119, 120, and security J-7, K-1, K-2, P-6, T-5.
+The rules are decisions 48, 107, and security J-7, K-1, K-2, P-6, T-5.
 """
 
 from datetime import timedelta

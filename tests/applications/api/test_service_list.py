@@ -1,4 +1,4 @@
-"""Services, read by members: the list, and access (decisions 9, 13, 15; security T-1, T-2)."""
+"""Services, read by members: the list, and access (security T-1, T-2)."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,6 +1,6 @@
 """Deletion of a user by an API key, permanently or from the service only.
 
-The rules are decisions 110, 111, and security K-3, K-4, L-5, R-4, T-1.
+The rules are decision 111, and security K-3, K-4, L-5, R-4, T-1.
 """
 
 from collections.abc import Awaitable, Callable

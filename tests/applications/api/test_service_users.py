@@ -1,4 +1,4 @@
-"""The users of a service in the service API: reading and creation (decisions 8, 9, 16, 63, 109, 110; security A-9, E-3, K-3, T-1)."""
+"""The users of a service in the service API: reading and creation (security A-9, E-3, K-3, T-1)."""
 
 from collections.abc import Awaitable, Callable
 from uuid import uuid4

@@ -1,6 +1,6 @@
 """Services, created by members, and their limits.
 
-The rules are decisions 10, 14, 16, 17, 21, 23, 89, 92, 102, 154, 155, 156 and 157, and security O-2,
+The rules are decisions 92, 102, 154, 155, 156, and security O-2,
 T-4 and Z-2.
 """
 

@@ -1,6 +1,6 @@
 """The form of API keys, their permissions, and the final comparison.
 
-The rules are decisions 104, 106, and security K-1, K-2.
+The rules are decision 104, and security K-1, K-2.
 """
 
 import re

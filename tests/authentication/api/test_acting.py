@@ -1,6 +1,6 @@
 """The callers of requests: members, platform owners, impersonators and confirmed memberships.
 
-Covers security I-3, I-5, J-5, J-6 and R-5, and decisions 16, 17, 52 and 54.
+Covers security I-3, I-5, J-5, J-6 and R-5, and decisions 52, 54.
 """
 
 from datetime import timedelta

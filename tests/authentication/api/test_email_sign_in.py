@@ -1,4 +1,4 @@
-"""Sign-in by email over the API (decision 56; security A-3, A-4, A-5, A-7, A-10, B-1, B-2, E-5)."""
+"""Sign-in by email over the API (security A-3, A-4, A-5, A-7, A-10, B-1, B-2, E-5)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tests of the start of an impersonation (decisions 149, 150, 151, 152, 153, 229; security I-2, I-3, I-4, I-5, J-9)."""
+"""Tests of the start of an impersonation (decisions 151, 229; security I-2, I-3, I-4, I-5, J-9)."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

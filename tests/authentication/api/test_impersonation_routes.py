@@ -1,4 +1,4 @@
-"""The routes that are allowed or forbidden during an impersonation (decisions 149, 150; security I-3, I-4, J-9)."""
+"""The routes that are allowed or forbidden during an impersonation (security I-3, I-4, J-9)."""
 
 from uuid import uuid4
 

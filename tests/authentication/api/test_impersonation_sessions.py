@@ -1,4 +1,4 @@
-"""Running impersonations: the device, ends, records and races (decisions 151, 152, 153, 229; security I-2, I-3, I-5)."""
+"""Running impersonations: the device, ends, records and races (decisions 151, 229; security I-2, I-3, I-5)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -1,4 +1,4 @@
-"""Tests that every protocol applies the one rule for access to services (security C-5, decisions 57, 178)."""
+"""Tests that every protocol applies the one rule for access to services (security C-5, decision 57)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""GET /api/subscription (decisions 53, 76, 113)."""
+"""GET /api/subscription (decision 113)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

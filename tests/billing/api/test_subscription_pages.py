@@ -1,4 +1,4 @@
-"""The pages of the user's subscriptions, and their cancellation (decision 252)."""
+"""The pages of the user's subscriptions, and their cancellation."""
 
 from datetime import timedelta
 from uuid import UUID

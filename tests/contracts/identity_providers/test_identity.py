@@ -1,4 +1,4 @@
-"""The identity that a provider reports, and refreshed tokens (decisions 86, 101, 102)."""
+"""The identity that a provider reports, and refreshed tokens (decisions 86, 102)."""
 
 from datetime import timedelta
 from typing import Any

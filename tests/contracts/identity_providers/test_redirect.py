@@ -1,4 +1,4 @@
-"""The redirect to the provider (security O-8, decisions 86, 101)."""
+"""The redirect to the provider (security O-8, decision 86)."""
 
 from urllib.parse import parse_qs, urlsplit
 

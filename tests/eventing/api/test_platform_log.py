@@ -1,4 +1,4 @@
-"""The platform's log: what platform owners find in it, and its exports (decisions 153, 240, 242, 244; security I-5)."""
+"""The platform's log: what platform owners find in it, and its exports (security I-5)."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Forwarding the audit log to a SIEM, over HTTP (decision 213, docs/adr/0014).
+"""Forwarding the audit log to a SIEM, over HTTP (docs/adr/0014).
 
 Security L-1, L-3, T-5, W-1, W-3, W-7, Y-2 and Z-5 have the requirements.
 """

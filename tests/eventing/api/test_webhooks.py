@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: creation, changes, access and secrets (decisions 214, 216, 217, 226; security T-5, W-3, W-5, Z-5)."""
+"""Webhooks over HTTP: creation, changes, access and secrets (security T-5, W-3, W-5, Z-5)."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE, NOW
 
 FIELDS = ["id", "name", "url", "events", "is_active", "created_at", "updated_at"]
-# The event types that are not audit actions (decisions 216, 226).
+# The event types that are not audit actions.
 WEBHOOK_ONLY_TYPES = {"user.signup.success", "user.mfa.enabled", "user.mfa.disabled"}
 
 MAX_WEBHOOKS = Policy().webhooks_per_organization

@@ -1,4 +1,4 @@
-"""Filters and actors of the audit log (decisions 13, 227, 230, 231, 232)."""
+"""Filters and actors of the audit log (decisions 227, 232)."""
 
 from uuid import UUID
 

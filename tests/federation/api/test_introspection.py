@@ -132,7 +132,7 @@ async def test_used_revoked_and_expired_tokens_are_inactive(relying_party: Relyi
 
 
 async def test_errors_are_json_also_for_browsers(relying_party: RelyingParty) -> None:
-    """The header Accept does not matter, and neither do other methods and refusals before the route is reached (decision 94)."""
+    """The header Accept does not matter, and neither do other methods and refusals before the route is reached."""
     html = {"Accept": "text/html"}
     answers: list[Answer] = []
     for path in ("/auth/token", "/auth/revoke", INTROSPECT, "/auth/userinfo", "/auth/device/code"):

@@ -1,4 +1,4 @@
-"""Rate limits of sign-ins on our pages, of authorization requests and of userinfo (decisions 100, 390, 391)."""
+"""Rate limits of sign-ins on our pages, of authorization requests and of userinfo (security N-2)."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,6 +1,6 @@
 """The token endpoint: refresh, revocation, the platform's frontend, limits and CORS.
 
-Covers security S-1, S-2, S-3 and S-6, decisions 29, 36, 37, 88, 94 and 100, and RFC 7009.
+Covers security S-1, S-2, S-3 and S-6, decision 88, and RFC 7009.
 """
 
 from datetime import timedelta
@@ -263,7 +263,7 @@ async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(re
 @pytest.mark.parametrize("edge", [{}, {"frontend_url": FRONTEND}], indirect=True)
 @pytest.mark.parametrize("origin_url", [FRONTEND, "https://shop.example.com", "null"])
 async def test_every_origin_can_read_the_token_endpoint(relying_party: RelyingParty, origin_url: str) -> None:
-    """It can read the responses to preflight requests and all other responses (decision 29)."""
+    """It can read the responses to preflight requests and all other responses."""
     origin = {"Origin": origin_url}
     preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
     preflight = await relying_party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})

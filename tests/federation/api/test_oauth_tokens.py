@@ -1,7 +1,6 @@
 """The token endpoint: grants, client authentication, refresh and revocation.
 
-Covers security A-4, A-10, O-3, O-4, S-1, S-2, S-3 and S-6, decisions 36, 37, 39, 48, 88, 90, 91,
-92, 93, 94 and 100, and RFC 6749, RFC 7009, RFC 7636 and RFC 8414.
+Covers security A-4, A-10, O-3, O-4, S-1, S-2, S-3 and S-6, decisions 48, 88, 92, 93, and RFC 6749, RFC 7009, RFC 7636 and RFC 8414.
 """
 
 from datetime import timedelta

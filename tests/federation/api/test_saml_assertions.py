@@ -1,4 +1,4 @@
-"""The contents of SAML assertions, ForceAuthn and IsPassive (security X-6, X-7, X-8; decisions 181, 182)."""
+"""The contents of SAML assertions, ForceAuthn and IsPassive (security X-6, X-7, X-8)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -110,15 +110,15 @@ async def test_each_refusal_says_what_to_do(certificates: Certificates, acme: Te
         answer = await certificates.call(method, action)
         return answer.status, answer.json["error"].partition(".")[0]
 
-    missing = (404, "This service has no next certificate")
+    missing = (404, "This application has no next certificate")
     for method, action in (("GET", "/next"), ("DELETE", "/next"), ("POST", "/activate")):
         assert await refusal(method, action) == missing
     assert await refusal("POST", "/undo") == (404, "There is no previous certificate to return to")
     await certificates.create("/next")
-    assert await refusal("POST", "/next") == (409, "This service already has a next certificate")
+    assert await refusal("POST", "/next") == (409, "This application already has a next certificate")
     await certificates.create("/activate")
     await certificates.create("/next")
-    assert await refusal("POST", "/undo") == (409, "This service already has a next certificate")
+    assert await refusal("POST", "/undo") == (409, "This application already has a next certificate")
     assert (await certificates.call("DELETE", "/next")).status == 204
     assert (await acme.actions())["saml.certificate.next_deleted"] == 1
     assert await refusal("POST", "/activate") == missing
@@ -129,9 +129,9 @@ async def test_each_refusal_says_what_to_do(certificates: Certificates, acme: Te
     await certificates.create("/next")
     await run_sql(pool, "update saml_certificates set deactivated_at = now(), private_key = null where deactivated_at is null")
     await run_sql(pool, "update saml_certificates set standby = null, private_key = null")
-    assert await refusal("POST", "/next") == (404, "This service has no active certificate")
+    assert await refusal("POST", "/next") == (404, "This application has no active certificate")
     await run_sql(pool, "update saml_configurations set enabled = false")
-    assert await refusal("POST", "/next") == (400, "SAML is not enabled for this service")
+    assert await refusal("POST", "/next") == (400, "SAML is not enabled for this application")
 
 
 @pytest.mark.parametrize("actions", [["/next"], ["/activate"], ["/undo"], ["/activate", "/undo"], ["/next", "/activate", "/undo", ""]])

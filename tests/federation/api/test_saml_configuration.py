@@ -1,6 +1,6 @@
 """The SAML configuration, certificates and metadata of a service.
 
-Covers security X-4 and X-11, and decisions 172, 181, 182, 184, 185, 186 and 187.
+Covers security X-4 and X-11, and decisions 172, 184, 185, 186.
 """
 
 from collections.abc import Mapping

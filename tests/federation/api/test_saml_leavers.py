@@ -1,4 +1,4 @@
-"""Members who use SAML services and leave the organization (decision 178, security X-8)."""
+"""Members who use SAML services and leave the organization (security X-8)."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

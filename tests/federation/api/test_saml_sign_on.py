@@ -1,7 +1,6 @@
 """SAML single sign-on.
 
-Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 173, 174, 175, 176, 177,
-178, 179, 180, 181 and 182.
+Covers security A-9, A-10, X-3, X-5, X-6, X-7, X-8 and X-10, and decisions 174, 175, 177, 179.
 """
 
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """The state of SAML sign-ons, and sign-ins through the API that complete them.
 
-Covers security A-10, S-4, X-5 and X-8, and decisions 175 and 176.
+Covers security A-10, S-4, X-5 and X-8, and decision 175.
 """
 
 from datetime import timedelta

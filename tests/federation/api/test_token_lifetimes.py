@@ -1,4 +1,4 @@
-"""The lifetimes of an application's tokens, within those of the platform (decision 261)."""
+"""The lifetimes of an application's tokens, within those of the platform."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""The caller that follows from a token and a database row, and its capabilities (security J-5, J-6, decision 189)."""
+"""The caller that follows from a token and a database row, and its capabilities (security J-5, J-6)."""
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -140,7 +140,7 @@ def test_the_system_has_no_address() -> None:
 # Capabilities of roles
 
 
-# Decision 189 has four views for members. The endpoints that any member can call belong to five
+# There are four views for members. The endpoints that any member can call belong to five
 # areas.
 VIEW_CAPABILITIES = ["members.view", "services.view", "api_keys.view", "end_users.view", "analytics.view"]
 ADMIN_CAPABILITIES = [

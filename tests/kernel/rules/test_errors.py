@@ -11,7 +11,7 @@ from core.accounts.model.attempt_limits import SecretKind, TooManyAttempts
 from core.authentication.model.login import CredentialsInvalid
 from core.kernel.errors import Limited, Outage, Refusal, Unauthenticated, refuse
 
-# The error codes of the API, and the defaults (docs/reference/errors.md, decision 2).
+# The error codes of the API, and the defaults (docs/reference/errors.md).
 CODES = {
     "BAD_REQUEST",
     "UNAUTHORIZED",

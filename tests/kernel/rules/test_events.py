@@ -1,4 +1,4 @@
-"""The catalogue of events (docs/reference/events.md), with the additions of decision 226."""
+"""The catalogue of events (docs/reference/events.md)."""
 
 from uuid import UUID
 
@@ -33,7 +33,7 @@ AUDITED: dict[str, str] = {
     **dict.fromkeys(["api_key.created", "api_key.deleted"], "api_key"),
     **dict.fromkeys(["domain.set", "domain.verified", "domain.deleted", "branding.updated"], "organization"),
 }
-# The additions of decision 226. Its role.* events come with custom roles (decision 189), which do
+# The additions to the documents. The role.* events come with custom roles, which do
 # not exist yet.
 ADDED_EVENTS: dict[str, str] = {
     **dict.fromkeys(["saml.configured", "saml.disabled", "saml.certificate.created", "service.client_secret.rotated"], "service"),

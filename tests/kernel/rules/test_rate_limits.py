@@ -1,4 +1,4 @@
-"""The documented rate limits, and the operator's factor (docs/reference/limits.md, decision 25)."""
+"""The documented rate limits, and the operator's factor (docs/reference/limits.md)."""
 
 import pytest
 

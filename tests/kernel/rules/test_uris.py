@@ -1,4 +1,4 @@
-"""The URIs that can be registered (security O-2, decision 89)."""
+"""The URIs that can be registered (security O-2)."""
 
 import pytest
 

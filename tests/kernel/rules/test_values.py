@@ -1,4 +1,4 @@
-"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4, decisions 22, 23)."""
+"""Email addresses in canonical form, and other small values (security E-3, N-5, T-4)."""
 
 import re
 import unicodedata
@@ -284,7 +284,7 @@ def test_other_slugs_are_refused(text: str) -> None:
     assert (refusal.value.code, "63" in refusal.value.message) == ("BAD_REQUEST", True)
 
 
-# Path names of the platform, and names that could be mistaken for it (decision 23).
+# Path names of the platform, and names that could be mistaken for it.
 @pytest.mark.parametrize(
     "text", ["admin", "api", "auth", "app", "www", "platform", "billing", "scim", "saml", "system", "unknown", "well-known"]
 )

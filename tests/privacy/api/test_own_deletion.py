@@ -1,4 +1,4 @@
-"""DELETE /api/user, and its page: users delete their own account after a recent sign-in (decision 251, security Y-3)."""
+"""DELETE /api/user, and its page: users delete their own account after a recent sign-in (security Y-3)."""
 
 from datetime import timedelta
 

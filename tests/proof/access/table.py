@@ -381,7 +381,7 @@ GET    /assets/<name>                         200  200  200  200  200  200  200 
 GET    /                                      200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200  200
 """
 
-# The service API. It reads only API keys, and all other routes ignore them (decision 120): tokens
+# The service API. It reads only API keys, and all other routes ignore them: tokens
 # of users get 401 here, and API keys count as no credentials elsewhere.
 SERVICE_INTERFACE: Final = """
                                               key  k-r  k-w  k-2  k-f  k-s  k-x

@@ -86,7 +86,7 @@ class Site:
 
 # Responses that show on purpose that the resource in the request exists.
 EXISTENCE_SHOWN_ON_PURPOSE = {
-    "<org_slug>": "403, not 404 (decision 17)",
+    "<org_slug>": "403, not 404 (security B-5)",
     "all of the path": "the slug is part of it",
     "POST /api/auth/register body.email": "409: the address is taken (decision 65)",
     "POST /app/sign-up form.email": "409: the address is taken (decision 65)",
@@ -109,7 +109,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
 # Responses that show more about the resource on purpose.
 DATA_SHOWN_ON_PURPOSE = {
     "POST /app/organizations/<org_slug>/applications/new form.name": "the slug, which is made from the name",
-    "POST /api/auth/lookup-email body.email": "the identity provider of a verified domain (security B-4, decision 212)",
+    "POST /api/auth/lookup-email body.email": "the identity provider of a verified domain (security B-4)",
     "POST /api/service/users body.email": "the account of the address, without rights over it (security K-3)",
     "GET /auth/<provider:provider> ?client_id=": "the client id and the scopes at the provider, which every visitor sees",
 }

@@ -1,4 +1,4 @@
-"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (decision 176)."""
+"""The sign-in and account pages in a real browser without scripts, with codes of oathtool (security G-2)."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
 """The device flow with third-party clients against the running service, approved in a real browser.
 
-The requirements are decisions 91, 92, 93, 94, 95, 96, 97, 98, 99 and RFC 8628.
+The requirements are decisions 92, 93 and RFC 8628.
 """
 
 from typing import Any, Final

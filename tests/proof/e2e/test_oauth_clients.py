@@ -1,6 +1,6 @@
 """Third-party OAuth clients against the running service, with a user in a real browser.
 
-The requirements are decisions 34, 36, 88, 89, 90, 91, 92 and 93.
+The requirements are decisions 88, 92, 93.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """A SAML application and a user in a real browser, who signs in with two factors and signs out.
 
-The requirements are decisions 173, 174, 175, 176, 177, 178, 179, 180, 181, 182 and 183.
+The requirements are decisions 174, 175, 177, 179.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Events of the payment provider against a simple model: out of order, twice, late, and within one second.
 
-The state follows from the newest event of each kind (security H-3, H-4, decisions 165, 166, 169).
+The state follows from the newest event of each kind (security H-3, H-4, decision 166).
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,7 @@
 """Users against a simple model: passwords, second factors, devices and sessions, in any order of requests.
 
 The requirements are security A-3, A-6, A-8, J-8, S-1, S-2, S-3, S-4, S-5, M-1, M-2, M-3, M-4, M-5,
-M-6 and decisions 39, 40, 41, 42, 43, 44, 45, 46, 47, 59, 60, 61, 78, 79, 80, 81, 82, 83, 84, 85.
+M-6 and decisions 61, 78, 79, 83.
 The module is longer than 400 lines, because the model and its rules share the state.
 """
 

@@ -1,6 +1,6 @@
 """Sessions against a small model: users, thieves and time, in any order of requests.
 
-The requirements are security S-1, S-2, S-3 and decisions 39, 40 and 47.
+The requirements are security S-1, S-2, S-3 and A-8.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Races for the link and the code of a sign-in by email: together they work once (decision 56; security A-5, Z-1)."""
+"""Races for the link and the code of a sign-in by email: together they work once (security A-5, Z-1)."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Changes that wait for a lock while their session ends or their account is anonymized.
 
-Covers security J-4, Z-5, Z-6 and Y-2, and decision 46.
+Covers security J-4, Z-5, Z-6 and Y-2.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Deactivating and deleting SCIM users (security C-5, decision 132)."""
+"""Deactivating and deleting SCIM users (security C-5)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

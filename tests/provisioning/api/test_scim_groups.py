@@ -1,4 +1,4 @@
-"""The SCIM group over HTTP (security C-1, C-3, C-6, decisions 134, 135, 136, 137, 138)."""
+"""The SCIM group over HTTP (security C-1, C-3, C-6, decisions 136, 137)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -143,7 +143,7 @@ async def test_put_replaces_only_the_members(acme: Tenant, directory: Directory)
     assert {member["value"] for member in answer.json["members"]} == {first, acme.id("admin"), acme.id("owner")}
     assert await acme.members() == {
         "first@acme.example": ("member", True),
-        "admin@acme.example": ("admin", True),  # unchanged (decision 135)
+        "admin@acme.example": ("admin", True),  # unchanged
         "owner@acme.example": ("owner", True),
     }
     assert (await directory.put_group(second, third)).status == 200

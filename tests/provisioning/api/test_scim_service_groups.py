@@ -1,4 +1,4 @@
-"""The SCIM groups of services that only assigned users may use (decision 138)."""
+"""The SCIM groups of services that only assigned users may use."""
 
 from typing import Any
 from uuid import UUID, uuid4

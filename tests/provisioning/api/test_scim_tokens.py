@@ -1,6 +1,6 @@
 """SCIM tokens, authentication, errors and discovery.
 
-Security C-1, C-8, J-7, N-3 and T-5, and decisions 123, 127 and 141 have the requirements.
+Security C-1, C-8, J-7, N-3 and T-5, and decision 123 have the requirements.
 """
 
 import json
@@ -130,7 +130,7 @@ async def test_the_directory_of_an_organization_that_is_not_active_is_refused(ac
     assert (await directory.list_users())["totalResults"] == 4
 
 
-# Errors (decision 127)
+# Errors
 
 
 async def test_every_error_has_the_scim_format(directory: Directory) -> None:

@@ -1,4 +1,4 @@
-"""Accepting and declining invitations (decisions 190, 191; security A-7, A-9, R-3, R-4)."""
+"""Accepting and declining invitations (decision 191; security A-7, A-9, R-3, R-4)."""
 
 from collections import Counter
 from datetime import timedelta

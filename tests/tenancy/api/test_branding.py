@@ -1,4 +1,4 @@
-"""An organization's branding: who reads and changes it, and the valid values (decision 209)."""
+"""An organization's branding: who reads and changes it, and the valid values."""
 
 from datetime import timedelta
 from typing import Any

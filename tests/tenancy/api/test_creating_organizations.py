@@ -1,4 +1,4 @@
-"""Creating organizations (decisions 50, 204)."""
+"""Creating organizations."""
 
 from uuid import UUID
 

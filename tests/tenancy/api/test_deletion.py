@@ -1,4 +1,4 @@
-"""The deletion of an organization by its owner (decisions 206, 240)."""
+"""The deletion of an organization by its owner."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""The domain of an organization (decision 210; security B-5, T-6)."""
+"""The domain of an organization (security B-5, T-6)."""
 
 import re
 from collections.abc import Awaitable, Callable

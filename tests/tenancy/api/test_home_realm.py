@@ -1,4 +1,4 @@
-"""Home realm routes, and the lookup by email address (decisions 103, 212; security B-4, T-6)."""
+"""Home realm routes, and the lookup by email address (decision 103; security B-4, T-6)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sending, listing and canceling invitations (decisions 190, 198; security E-5, L-3, R-3, Z-5)."""
+"""Sending, listing and canceling invitations (decision 198; security E-5, L-3, R-3, Z-5)."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The mail server of an organization, and its emails through a real server.
 
-The rules are those of decisions 30, 208, 222 and security E-1, E-4, L-1, L-3, W-1, W-7, Z-5.
+The rules are those of security E-1, E-4, L-1, L-3, W-1, W-7, Z-5.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Members: list, roles, removal, permissions (decisions 16, 155, 199, 201; security R-1, R-6)."""
+"""Members: list, roles, removal, permissions (decisions 155, 199; security R-1, R-6)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -193,7 +193,7 @@ async def test_changing_the_role_of_a_non_member_answers_404(tenants: Tenants, a
         f"{acme.id('member')}%20",
     ]
     for name in names:
-        # 404 comes before errors of the body (decision 16).
+        # 404 comes before errors of the body.
         for role in ("admin", "owner", "boss"):
             answer = await tenants.api.patch(f"{acme.path}/members/{name}", {"role": role}, token=acme.token("owner"))
             assert (answer.status, answer.code) == (404, "NOT_FOUND"), (name, role)

@@ -1,4 +1,4 @@
-"""Organizations for their members: listing, reading, changing (decisions 16, 48, 54, 205, 207)."""
+"""Organizations for their members: listing, reading, changing (decisions 48, 54, 207)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -187,7 +187,7 @@ async def test_an_inactive_organization_can_only_be_read(api: Api, ports: Ports,
         for method, path, body in REQUESTS[1:]:
             answer = await api.call(method, path, body, token=token)
             lacks = {"PATCH": ("member",), "DELETE": ("admin", "member"), "POST": ()}[method]
-            # The role is checked before the status (decision 16).
+            # The role is checked before the status.
             assert (answer.status, answer.code) == (403, "FORBIDDEN" if role in lacks else "ORGANIZATION_NOT_ACTIVE")
     assert await run_sql(pool, "select name from organizations") == [("Acme",)]
 

@@ -1,4 +1,4 @@
-"""Tiers and the list of all organizations, for platform owners (decisions 236, 237, 238; security T-7)."""
+"""Tiers and the list of all organizations, for platform owners (decisions 236, 238; security T-7)."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -310,4 +310,4 @@ async def test_the_email_and_the_pages_of_approvers_say_it(
     browser, owner = FakeBrowser(app), await add_account(ports, "grace@example.com", is_platform_owner=True)
     await browser.sign_in(owner.email, PASSWORD)
     for page in ("/app/platform/organizations", f"/app/platform/organizations/{created.json['organization']['id']}"):
-        assert "Looks like</span>" in (await browser.open(page)).text, page
+        assert "Similar name</span>" in (await browser.open(page)).text, page

@@ -1,4 +1,4 @@
-"""The mail server settings that an organization can choose (decision 208; security E-4, W-1)."""
+"""The mail server settings that an organization can choose (security E-4, W-1)."""
 
 from typing import Any
 

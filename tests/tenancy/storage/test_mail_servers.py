@@ -1,4 +1,4 @@
-"""The repository of mail servers of organizations (security L-1, T-1, W-7, decision 208)."""
+"""The repository of mail servers of organizations (security L-1, T-1, W-7)."""
 
 from dataclasses import fields
 from uuid import UUID

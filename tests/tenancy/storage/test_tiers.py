@@ -1,4 +1,4 @@
-"""Storage of tiers, and the tiers that the settings define (decision 239)."""
+"""Storage of tiers, and the tiers that the settings define."""
 
 from dataclasses import replace
 from uuid import UUID, uuid4

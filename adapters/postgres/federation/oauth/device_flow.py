@@ -22,7 +22,7 @@ from core.federation.oauth.model.device_flow import (
 from core.kernel.callers import OrganizationStatus, ServiceContext
 
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
-# device needs to send only its code (decision 93), so the organization is unknown here. If the
+# device needs to send only its code, so the organization is unknown here. If the
 # device sends a client id too, a wrong one counts as a failure.
 POLL: Final = f"""
     with request as (

@@ -46,11 +46,11 @@ class ResponseMode(StrEnum):
 
 
 class OrgOrServiceMissing(Invalid):
-    """To sign in to a service, send both org and service. To sign in to your account, send neither."""
+    """To sign in to an application, send both org and service. To sign in to your account, send neither."""
 
 
 class ClientIdMismatch(Invalid):
-    """The client_id belongs to a different service than org and service. Send either client_id, or org and service."""
+    """The client_id belongs to a different application than org and service. Send either client_id, or org and service."""
 
 
 class AuthorizationCodeInvalid(GrantInvalid):

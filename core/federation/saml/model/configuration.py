@@ -69,19 +69,19 @@ class SignatureRequired(Invalid):
 
 
 class SamlNotEnabled(Invalid):
-    """SAML is not enabled for this service. Enable it first, then create a certificate."""
+    """SAML is not enabled for this application. Enable it first, then create a certificate."""
 
 
 class CertificateNotFound(NotFound):
-    """This service has no active certificate. Create one."""
+    """This application has no active certificate. Create one."""
 
 
 class NextCertificateNotFound(NotFound):
-    """This service has no next certificate. Create one, and give the application the new metadata before you activate it."""
+    """This application has no next certificate. Create one, and give the application the new metadata before you activate it."""
 
 
 class NextCertificateExists(Conflict):
-    """This service already has a next certificate. Activate it, or delete it first."""
+    """This application already has a next certificate. Activate it, or delete it first."""
 
 
 class PreviousCertificateNotFound(NotFound):
@@ -89,7 +89,7 @@ class PreviousCertificateNotFound(NotFound):
 
 
 class SamlDisabled(NotFound):
-    """This service does not support sign-in with SAML. The application's administrators can set it up."""
+    """This application does not support sign-in with SAML. The application's administrators can set it up."""
 
 
 class NameIdFormat(StrEnum):
@@ -116,7 +116,7 @@ class AttributeSource(StrEnum):
     ID = "id"
 
 
-# The attribute names of a service without an attribute mapping (decision 182).
+# The attribute names of a service without an attribute mapping.
 DEFAULT_ATTRIBUTES: Final[Mapping[str, str]] = {source.value: source.value for source in AttributeSource}
 
 

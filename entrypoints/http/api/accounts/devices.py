@@ -126,7 +126,7 @@ class RenamedDeviceResponse(ResponseModel):
 
 
 def own_device(view: View) -> View:
-    """Check that the caller has the device before the body is validated, so that an unknown id is 404, not 400 (decision 16)."""
+    """Check that the caller has the device before the body is validated, so that an unknown id is 404, not 400."""
 
     @wraps(view)
     async def checked(device_id: str, **arguments: Any) -> Any:

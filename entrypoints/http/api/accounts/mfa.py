@@ -1,4 +1,4 @@
-"""The second factor of the signed-in user (decisions 26, 43, 44)."""
+"""The second factor of the signed-in user."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""Users, their second factors and platform ownership, for platform owners (decisions 241, 242, 243, 244)."""
+"""Users, their second factors and platform ownership, for platform owners (decisions 241, 243)."""
 
 from functools import wraps
 from typing import Any, Final
@@ -28,7 +28,7 @@ class ReasonMissing(Invalid):
 
 
 def existing_user(view: View) -> View:
-    """Check that the user exists before the body is validated, so that an unknown id is 404, not 400 (decision 16)."""
+    """Check that the user exists before the body is validated, so that an unknown id is 404, not 400."""
 
     @wraps(view)
     async def checked(user_id: str, **arguments: Any) -> Any:
@@ -90,8 +90,7 @@ async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     The newest users come first. The result includes deactivated users. For older users, send `next` as
     `after`.
     """
-    # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user
-    # (decision 13).
+    # Text that is not a UUID is an id that does not exist, as in paths, so it matches no user.
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
     users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)

@@ -1,4 +1,4 @@
-"""The settings of a service as an OAuth client, as parts of its request and response models (decisions 260 and 261)."""
+"""The settings of a service as an OAuth client, as parts of its request and response models."""
 
 from typing import Annotated, Any, Final, Literal
 

@@ -60,7 +60,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     Deactivated users are left out.
     """
     page = query_args.page_request()
-    # A text that is not an id matches no service, as in paths (decision 13).
+    # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
     result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
     return EndUserListResponse(users=[_to_response(user) for user in result.items], pagination=pagination(page, result.total))

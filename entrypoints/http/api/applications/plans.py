@@ -39,7 +39,7 @@ PriceId = Annotated[str, AfterValidator(_check_price_id), WithJsonSchema({"type"
 
 
 def existing_plan(view: View) -> View:
-    """Answer 404 before the body is read if the service has no plan `<plan_id>` (decision 16)."""
+    """Answer 404 before the body is read if the service has no plan `<plan_id>`."""
 
     @wraps(view)
     async def check_plan(org_slug: str, service_slug: str, plan_id: str) -> Any:

@@ -76,7 +76,7 @@ async def create(data: ServiceUserRequest) -> ServiceUserResponse:
 
 
 def existing_service_user(view: View) -> View:
-    """Answer 404 before the body is read if `<user_id>` is not a user of the service (decision 16)."""
+    """Answer 404 before the body is read if `<user_id>` is not a user of the service."""
 
     @wraps(view)
     async def check_user(user_id: str, **arguments: Any) -> Any:

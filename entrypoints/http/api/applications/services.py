@@ -42,7 +42,7 @@ routes = Blueprint("services", __name__)
 
 
 def existing_service(view: View) -> View:
-    """Answer 404 before the body is read if there is no service `<service_slug>` (decision 16)."""
+    """Answer 404 before the body is read if there is no service `<service_slug>`."""
 
     @wraps(view)
     async def check_service(service_slug: str, **arguments: Any) -> Any:

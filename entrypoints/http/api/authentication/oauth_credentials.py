@@ -1,4 +1,4 @@
-"""The OAuth credentials of a service at identity providers (decision 211)."""
+"""The OAuth credentials of a service at identity providers."""
 
 import re
 from functools import wraps
@@ -66,7 +66,7 @@ def _to_response(credentials: ServiceOAuthCredentials) -> OAuthCredentialsRespon
 
 
 def existing_provider(view: View) -> View:
-    """Decorate a route with `<provider>`, so that an unknown provider is refused before the body is validated (decision 16)."""
+    """Decorate a route with `<provider>`, so that an unknown provider is refused before the body is validated."""
 
     @wraps(view)
     async def checked(provider: str, **arguments: Any) -> Any:

@@ -183,7 +183,7 @@ async def get(user_id: str) -> SubscriptionResponse:
 
 
 def existing_subscription(view: View) -> View:
-    """Answer 404 before the body is read if `<user_id>` has no subscription to the service (decision 16)."""
+    """Answer 404 before the body is read if `<user_id>` has no subscription to the service."""
 
     @wraps(view)
     async def check_subscription(user_id: str) -> Any:

@@ -1,4 +1,4 @@
-"""The audit log of an organization (decisions 13, 227, 230, 231)."""
+"""The audit log of an organization (decision 227)."""
 
 from typing import Any
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""The platform's log, for platform owners (decisions 153 and 240, docs/adr/0001)."""
+"""The platform's log, for platform owners (docs/adr/0001)."""
 
 from pydantic import Field
 from quart import Blueprint, Response

@@ -1,4 +1,4 @@
-"""Forwarding the audit log of an organization to its SIEM (decision 213)."""
+"""Forwarding the audit log of an organization to its SIEM."""
 
 from typing import Annotated
 

@@ -47,7 +47,7 @@ routes = Blueprint("api_resources", __name__)
 
 
 def existing_resource(view: View) -> View:
-    """Answer 404 before the body is read if there is no API resource `<resource_id>` (decision 16)."""
+    """Answer 404 before the body is read if there is no API resource `<resource_id>`."""
 
     @wraps(view)
     async def check_resource(resource_id: str, **arguments: Any) -> Any:

@@ -41,7 +41,7 @@ routes = Blueprint("service_accounts", __name__)
 
 
 def existing_account(view: View) -> View:
-    """Answer 404 before the body is read if there is no service account `<account_id>` (decision 16).
+    """Answer 404 before the body is read if there is no service account `<account_id>`.
 
     It is one of the organization of the path, or of the platform if the path has none.
     """

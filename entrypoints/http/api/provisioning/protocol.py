@@ -143,7 +143,7 @@ async def read_user_patch() -> UserPatch:
 
 
 def read_page() -> tuple[int, int]:
-    """Return `startIndex`, which counts from 1, and `count` (decision 124).
+    """Return `startIndex`, which counts from 1, and `count`.
 
     Raises: NumberInvalid.
     """

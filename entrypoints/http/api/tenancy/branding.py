@@ -1,4 +1,4 @@
-"""API of an organization's branding (decision 209)."""
+"""API of an organization's branding."""
 
 from typing import Annotated
 

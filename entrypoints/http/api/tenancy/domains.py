@@ -1,4 +1,4 @@
-"""API of an organization's domain (decision 210)."""
+"""API of an organization's domain."""
 
 from typing import Literal
 from uuid import UUID

@@ -25,7 +25,7 @@ routes = Blueprint("governance", __name__)
 
 
 def existing_organization(view: View) -> View:
-    """Answer 404 for an `<org_id>` that does not exist, before the body is parsed (decision 16)."""
+    """Answer 404 for an `<org_id>` that does not exist, before the body is parsed."""
 
     @wraps(view)
     async def checked(org_id: str, **arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""API of home realm discovery: the identity provider for an email domain (decisions 103, 212)."""
+"""API of home realm discovery: the identity provider for an email domain (decision 103)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""API of an organization's mail server (decision 208)."""
+"""API of an organization's mail server."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""API of members: list, roles, removal, and the transfer of ownership (decisions 199, 200, 201)."""
+"""API of members: list, roles, removal, and the transfer of ownership (decision 199)."""
 
 from functools import wraps
 from typing import Annotated, Any
@@ -158,7 +158,7 @@ async def revoke_sessions(org_slug: str, user_id: str) -> RevokedMemberSessionsR
 
 
 def existing_member(view: View) -> View:
-    """Answer 404 if `<user_id>` is not a member, before the body is parsed (decision 16)."""
+    """Answer 404 if `<user_id>` is not a member, before the body is parsed."""
 
     @wraps(view)
     async def checked(org_slug: str, user_id: str) -> Any:

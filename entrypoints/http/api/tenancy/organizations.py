@@ -1,4 +1,4 @@
-"""API of organizations, for their members (decisions 204, 205, 206, 207)."""
+"""API of organizations, for their members (decision 207)."""
 
 from uuid import UUID
 

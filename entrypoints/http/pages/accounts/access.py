@@ -1,4 +1,4 @@
-"""The pages of the user's account for applications, devices, linked accounts and sessions (decisions 53, 176; security G-1, G-2)."""
+"""The pages of the user's account for applications, devices, linked accounts and sessions."""
 
 from typing import Any, Final
 from urllib.parse import urlencode

@@ -1,4 +1,4 @@
-"""The pages of the user's account: overview, password and second factor (decisions 53, 176; security G-1, G-2).
+"""The pages of the user's account: overview, password and second factor.
 
 They offer the actions of the API as forms that work without scripts. After a change, the browser is
 redirected, so that reloading the page repeats nothing. Only a secret that is shown once is in the

@@ -1,4 +1,4 @@
-"""The page of the user's email address: request another one, and resend or cancel the change (decisions 53, 70, 176; security A-9)."""
+"""The page of the user's email address: request another one, and resend or cancel the change (security A-9)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The forms for the settings of an application: their fields, read from a service and from a sent form (decisions 261, 264)."""
+"""The forms for the settings of an application: their fields, read from a service and from a sent form (decision 264)."""
 
 import json
 from collections.abc import Callable, Mapping

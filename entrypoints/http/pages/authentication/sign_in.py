@@ -1,4 +1,4 @@
-"""The pages for sign-in and sign-out, and helpers that other pages use too (decision 176; security A-3, G-2, G-4, S-5).
+"""The pages for sign-in and sign-out, and helpers that other pages use too (security A-3, G-2, G-4, S-5).
 
 The module is longer than 400 lines because the names of its routes are part of the API description.
 """

@@ -1,6 +1,6 @@
 """The redirects to identity providers and back, for signing in and for linking accounts.
 
-Source: security O-1, O-5, O-6 and G-2; decisions 75, 86, 87, 97 and 101.
+Source: security O-1, O-5, O-6 and G-2; decisions 86, 87.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The pages of the user's subscriptions (decision 252; security G-1, G-2)."""
+"""The pages of the user's subscriptions."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The pages for the user's consents to applications (OpenID Connect Core section 3.1.2.4; security G-1, G-2)."""
+"""The pages for the user's consents to applications (OpenID Connect Core section 3.1.2.4)."""
 
 from typing import Any, Final
 

@@ -1,6 +1,6 @@
 """The page where a user approves or denies a device.
 
-Sources: RFC 8628 section 3.3; security V-2 and V-3; decisions 91, 95, 96, 97, 98 and 99.
+Sources: RFC 8628 section 3.3; security V-2 and V-3.
 """
 
 from typing import Any, Literal

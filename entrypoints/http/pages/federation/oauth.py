@@ -200,7 +200,7 @@ async def _take_step(user: Visitor | None, authorization: Authorization, step: N
 
 
 async def _to_sign_in(authorization: Authorization, page: str = SIGN_IN_PATH) -> Response:
-    """Return the redirect to this page. Only this answer, and an error, count for a browser without a session (decision 391)."""
+    """Return the redirect to this page. Only this answer, and an error, count for a browser without a session."""
     await take_token(())
     await keep_taken(cookies.browser_id())
     return redirect(f"{page}?{urlencode({'next': _continued(authorization, None).path})}")

@@ -1,4 +1,4 @@
-"""The page of the email address (decisions 53, 70; security A-9)."""
+"""The page of the email address (security A-9)."""
 
 import pytest
 from quart_trio import QuartTrio

@@ -1,4 +1,4 @@
-"""The overview page and the password (decision 53; security A-8, Y-1)."""
+"""The overview page and the password (security A-8, Y-1)."""
 
 import json
 import re

@@ -29,7 +29,7 @@ async def test_devices_of_other_users_are_forbidden_and_unknown_ones_not_found(u
     ):
         for act in (user.get, user.rename, user.revoke):
             assert refused(await act(device)) == refusal
-        # The device is checked before the body (decision 16).
+        # The device is checked before the body.
         assert refused(await user.rename(device, 5)) == refusal
     assert await other_user.stored_rows() == before
     assert await other_user.accepts(session)

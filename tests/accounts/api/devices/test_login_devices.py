@@ -1,4 +1,4 @@
-"""The devices that logins create, and their trust (decision 84; security M-6)."""
+"""The devices that logins create, and their trust (security M-6)."""
 
 import re
 from datetime import timedelta

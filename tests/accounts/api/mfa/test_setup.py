@@ -1,4 +1,4 @@
-"""The setup of the second factor (security M-1, M-4; decisions 43, 44)."""
+"""The setup of the second factor (security M-1, M-4)."""
 
 import re
 import shutil

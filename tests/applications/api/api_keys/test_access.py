@@ -1,4 +1,4 @@
-"""The members that manage API keys, and concurrent changes (decisions 8, 16, 17; security I-4, T-1, T-2, Z-5)."""
+"""The members that manage API keys, and concurrent changes (security I-4, T-1, T-2, Z-5)."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,4 +1,4 @@
-"""Creation, lists, deletion and records of API keys (decisions 9, 14, 15, 104, 105, 106, 107, 108; security K-1, K-2, K-6, S-6)."""
+"""Creation, lists, deletion and records of API keys (decisions 104, 107, 108; security K-1, K-2, K-6, S-6)."""
 
 import re
 from datetime import timedelta

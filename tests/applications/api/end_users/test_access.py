@@ -1,4 +1,4 @@
-"""The callers that can read and revoke, and concurrent changes (decision 16; security Z-5, Z-6)."""
+"""The callers that can read and revoke, and concurrent changes (security Z-5, Z-6)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The details of an end user contain only data of the organization (decisions 133, 203; security T-2)."""
+"""The details of an end user contain only data of the organization (decision 133; security T-2)."""
 
 from datetime import timedelta
 

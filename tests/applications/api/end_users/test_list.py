@@ -1,4 +1,4 @@
-"""The list of end users: fields, pages, filters and search (decisions 9, 11, 13, 202; security T-2, T-3)."""
+"""The list of end users: fields, pages, filters and search (security T-2, T-3)."""
 
 from datetime import timedelta
 from urllib.parse import urlencode

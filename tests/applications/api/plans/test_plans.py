@@ -1,4 +1,4 @@
-"""Plans of services (decisions 14, 15, 37, 160, 161)."""
+"""Plans of services (decision 161)."""
 
 import json
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Linked accounts over the API: lists, links and unlinking (decisions 73, 74, 75; security I-4, O-6, S-6, T-3)."""
+"""Linked accounts over the API: lists, links and unlinking (decision 73; security I-4, O-6, S-6, T-3)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Provider tokens over the API (decision 77; security J-9, O-7)."""
+"""Provider tokens over the API (security J-9, O-7)."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Logins with the second factor (decisions 41, 42, 60; security A-3, A-10, J-8, M-1, M-2, M-3)."""
+"""Logins with the second factor (security A-3, A-10, J-8, M-1, M-2, M-3)."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Password logins to a service (decisions 36, 38, 39, 40, 57, 58; security S-1)."""
+"""Password logins to a service (decisions 57, 58; security S-1)."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The validity and the rights of an application's tokens (decisions 37, 52, 53; security J-3, J-5, J-6, J-9, T-5)."""
+"""The validity and the rights of an application's tokens (decision 52; security J-3, J-5, J-6, J-9, T-5)."""
 
 from dataclasses import replace
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Signing in on our pages with the code or the link of an email (decisions 56, 176; security A-5, A-10, G-2)."""
+"""Signing in on our pages with the code or the link of an email (security A-5, A-10, G-2)."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Signing in and out on our pages with a password (decisions 42, 176; security A-3, B-1, S-3, S-5)."""
+"""Signing in and out on our pages with a password (security A-3, B-1, S-3, S-5)."""
 
 from urllib.parse import urlencode
 

@@ -1,4 +1,4 @@
-"""Forms of other sites, cookies and GET requests (decision 176; security B-3, G-1, G-2, G-4)."""
+"""Forms of other sites, cookies and GET requests (security B-3, G-1, G-2, G-4)."""
 
 from itertools import product
 from urllib.parse import urlencode

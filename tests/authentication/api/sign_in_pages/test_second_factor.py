@@ -1,4 +1,4 @@
-"""The second factor on our pages (decision 42; security A-10, J-8)."""
+"""The second factor on our pages (security A-10, J-8)."""
 
 from datetime import timedelta
 

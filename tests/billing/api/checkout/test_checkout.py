@@ -1,4 +1,4 @@
-"""The start of a hosted checkout: customers, refusals and failures of the provider (decisions 162, 163; security H-6)."""
+"""The start of a hosted checkout: customers, refusals and failures of the provider (security H-6)."""
 
 import threading
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The subscription that an event belongs to: metadata, customer and price (decisions 164, 165, 167; security H-5)."""
+"""The subscription that an event belongs to: metadata, customer and price (decisions 164, 167; security H-5)."""
 
 from uuid import uuid4
 

@@ -1,6 +1,6 @@
 """The receiver of the payment provider's events: signatures, bodies and the rate limit.
 
-The rules are decisions 16, 167, 168, 170, and security H-1, H-2, N-4.
+The rules are decision 167, and security H-1, H-2, N-4.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Events about a subscription: status, plan and period, whatever their order and repetition.
 
-The rules are decisions 165, 166, 167, 169, and security H-3, H-4, Z-4.
+The rules are decisions 166, 167, and security H-3, H-4, Z-4.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Permissions, inactive organizations and concurrent requests (decisions 16, 20; security K-2, Z-1, Z-5)."""
+"""Permissions, inactive organizations and concurrent requests (security K-2, Z-1, Z-5)."""
 
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""Order, pages and filters of an audit log (decisions 9, 11, 13, 231)."""
+"""Order, pages and filters of an audit log (security N-6)."""
 
 import pytest
 
@@ -123,7 +123,7 @@ FILTERS = [
     ("action=plan.created&success=True", ["plan.created"]),
     ("since=2999-01-01T00:00:00Z", []),
     ("until=2999-01-01T00:00:00Z&since=2000-01-01T00:00:00%2B02:00&action=plan.created", ["plan.created"]),
-    # Ignored like all unknown parameters (decision 231).
+    # Ignored like all unknown parameters.
     ("action=plan.created&start_date=2999-01-01&end_date=x&from=1&q=%25", ["plan.created"]),
     ("org_id={other_tenant}&org_slug=twin&action=plan.created", ["plan.created"]),
 ]

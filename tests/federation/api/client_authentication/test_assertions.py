@@ -1,4 +1,4 @@
-"""Clients that authenticate with a private key (private_key_jwt): RFC 7523 and its update on audiences, decision 260, security O-9."""
+"""Clients that authenticate with a private key (private_key_jwt): RFC 7523 and its update on audiences, security O-9."""
 
 import hmac
 import json

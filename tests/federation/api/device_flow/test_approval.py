@@ -1,4 +1,4 @@
-"""The approval of a device through the API (security V-2, V-3, decisions 96, 97, 98, 99)."""
+"""The approval of a device through the API (security V-2, V-3)."""
 
 from collections.abc import Mapping
 from datetime import timedelta

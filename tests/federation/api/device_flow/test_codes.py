@@ -1,4 +1,4 @@
-"""The codes of the device flow (security V-1, V-4, decisions 91, 93, 94, 95, and RFC 8628)."""
+"""The codes of the device flow (security V-1, V-4, decision 93, and RFC 8628)."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,6 +1,6 @@
 """The page where a user approves a device.
 
-Covers security V-2, V-3, G-1, G-2 and N-8, decisions 97 and 176, and RFC 8628 sections 3.3 and 5.4.
+Covers security V-2, V-3, G-1, G-2 and N-8, and RFC 8628 sections 3.3 and 5.4.
 """
 
 import re

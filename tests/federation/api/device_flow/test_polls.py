@@ -1,6 +1,6 @@
 """Polls of devices for their tokens.
 
-Covers security A-4, V-4 and Z-1, decisions 91, 92, 93, 94, 98, 99 and 100, and RFC 8628 sections
+Covers security A-4, V-4 and Z-1, decisions 92, 93, and RFC 8628 sections
 3.4 and 3.5.
 """
 

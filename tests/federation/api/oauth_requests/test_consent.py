@@ -1,6 +1,6 @@
 """The consent page, and the sign-in before it.
 
-Covers security G-1 and G-2, and decision 90.
+Covers security G-1, G-2 and O-3.
 """
 
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit

@@ -1,6 +1,6 @@
 """Authorization requests, and the redirects to the application.
 
-Covers security O-2 and O-3, decisions 86, 87, 88 and 89, RFC 6749 section 4.1, RFC 8252 section 7.3
+Covers security O-2 and O-3, decisions 86, 87, 88, RFC 6749 section 4.1, RFC 8252 section 7.3
 and RFC 9207.
 """
 
@@ -35,10 +35,10 @@ INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
     ({"org": "unknown"}, 404, "organization does not exist"),
     ({"org": "acme\0"}, 404, "organization does not exist"),
     ({"service": "\0"}, 404, "organization does not exist"),
-    ({"service": "nothing"}, 404, "service does not exist"),
-    ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "belongs to a different service"),
-    ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "service does not exist"),
-    ({"org": None, "service": None, "client_id": "unknown"}, 404, "service does not exist"),
+    ({"service": "nothing"}, 404, "application does not exist"),
+    ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "belongs to a different application"),
+    ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "application does not exist"),
+    ({"org": None, "service": None, "client_id": "unknown"}, 404, "application does not exist"),
     ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),
     ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "The browser was not redirected"),
     ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "The browser was not redirected"),

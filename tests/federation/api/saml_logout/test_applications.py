@@ -1,4 +1,4 @@
-"""Single logout that an application starts (decision 183, security X-9)."""
+"""Single logout that an application starts (security X-9)."""
 
 from datetime import timedelta
 from urllib.parse import urlsplit

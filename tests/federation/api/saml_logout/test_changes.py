@@ -1,6 +1,6 @@
 """Changes during a logout: the remaining applications are notified, and the final status is true.
 
-Covers decision 183 and SAML core section 3.7.3.2.
+Covers security X-9 and SAML core section 3.7.3.2.
 """
 
 from datetime import timedelta

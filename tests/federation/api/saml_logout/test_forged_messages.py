@@ -1,4 +1,4 @@
-"""Messages that match no session, while a logout is in progress (decision 183).
+"""Messages that match no session, while a logout is in progress (security X-9).
 
 Any page can make the browser deliver one. It changes nothing.
 """

@@ -1,4 +1,4 @@
-"""Sign-outs of new sessions while a logout is in progress (decision 183).
+"""Sign-outs of new sessions while a logout is in progress (security X-9).
 
 They end the session here and are partial. The logout in progress continues unchanged.
 """

@@ -1,4 +1,4 @@
-"""Single logout that a user starts on our own page (decision 183, security X-9)."""
+"""Single logout that a user starts on our own page (security X-9)."""
 
 from datetime import timedelta
 

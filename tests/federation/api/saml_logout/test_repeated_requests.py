@@ -1,4 +1,4 @@
-"""Further LogoutRequests of the same session, while its logout is in progress (decision 183).
+"""Further LogoutRequests of the same session, while its logout is in progress (security X-9).
 
 The request that started the logout leads to the current step again. Others get PartialLogout.
 """

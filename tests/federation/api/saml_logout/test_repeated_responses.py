@@ -1,4 +1,4 @@
-"""Responses that are repeated or delayed, while a logout is in progress (decision 183)."""
+"""Responses that are repeated or delayed, while a logout is in progress (security X-9)."""
 
 from typing import Any
 

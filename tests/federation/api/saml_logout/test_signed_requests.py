@@ -1,4 +1,4 @@
-"""LogoutRequests without SessionIndex, unsigned and signed with the registered certificate (decision 183, security X-9)."""
+"""LogoutRequests without SessionIndex, unsigned and signed with the registered certificate (security X-9)."""
 
 import re
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Refused sign-ins through identity providers, and errors of the providers.
 
-Covers security O-1, O-7 and O-8, and decisions 86, 87 and 101.
+Covers security O-1, O-7 and O-8, and decisions 86, 87.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 The provider is a fake that runs over HTTP.
 
-Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87, 101, 102 and 211.
+Covers security A-4, A-7, A-10, O-1, O-5, O-7 and O-8, and decisions 73, 86, 87, 102.
 """
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The users who may anonymize an account (decisions 48, 53, 144, 147; security B-5, I-4, J-9, R-5, Y-2)."""
+"""The users who may anonymize an account (decisions 48, 144, 147; security B-5, I-4, J-9, R-5, Y-2)."""
 
 from uuid import UUID, uuid4
 

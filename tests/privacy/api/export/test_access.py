@@ -1,4 +1,4 @@
-"""The callers that can export a user's data (decisions 48, 53; security B-5, I-4, J-9, R-5)."""
+"""The callers that can export a user's data (decision 48; security B-5, I-4, J-9, R-5)."""
 
 from uuid import UUID
 

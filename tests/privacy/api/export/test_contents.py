@@ -1,4 +1,4 @@
-"""The contents of a user's export, complete or one organization's part (decisions 56, 84, 145, 146; security Y-1)."""
+"""The contents of a user's export, complete or one organization's part (security Y-1)."""
 
 import json
 from dataclasses import replace

@@ -104,7 +104,7 @@ def _record(client: OAuthClient) -> None:
 
 
 async def count_request(client: OAuthClient | ProgramClient | None) -> None:
-    """Count the request against the limit of its IP address, unless its client has its own (decision 100).
+    """Count the request against the limit of its IP address, unless its client has its own.
 
     A client has its own limit if it proved who it is. `identify_client` has charged it.
 

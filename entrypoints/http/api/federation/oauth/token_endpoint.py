@@ -1,6 +1,6 @@
 """The OAuth endpoints of applications: token, revocation and introspection.
 
-Sources: RFC 6749, RFC 7009 and RFC 7662; decisions 93 and 100.
+Sources: RFC 6749, RFC 7009 and RFC 7662; decision 93.
 """
 
 from typing import Any, Final, Literal
@@ -265,7 +265,7 @@ async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
 
 
 def _grant(body: TokenRequest) -> str:
-    """Return the name of the field to exchange, or CLIENT_CREDENTIALS (decision 93).
+    """Return the name of the field to exchange, or CLIENT_CREDENTIALS.
 
     Raises: GrantUnknown, GrantMissing, GrantMismatch.
     """

@@ -1,6 +1,6 @@
 """SAML single logout: the endpoint for messages of applications.
 
-Sources: security X-9, decision 183.
+Sources: security X-9.
 """
 
 from typing import Final

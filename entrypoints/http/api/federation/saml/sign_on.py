@@ -1,6 +1,6 @@
 """SAML single sign-on: AuthnRequests, and sign-ins that start here.
 
-Sources: decisions 173, 174 and 177.
+Sources: decisions 174, 177.
 """
 
 from pydantic import Field

@@ -1,4 +1,4 @@
-"""Links that an API client starts and a browser finishes (decision 75; security O-6)."""
+"""Links that an API client starts and a browser finishes (security O-6)."""
 
 import re
 from datetime import timedelta

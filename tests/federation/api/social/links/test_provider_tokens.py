@@ -1,4 +1,4 @@
-"""The provider's tokens, and their refresh (decision 77; security O-7)."""
+"""The provider's tokens, and their refresh (security O-7)."""
 
 from datetime import timedelta
 
