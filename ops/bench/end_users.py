@@ -139,7 +139,6 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
                 connection.execute(statement, values)
         connection.execute(_END_USER_TOTALS)
         connection.execute(_SERVICE_TOTALS)
-        connection.execute("set local session_replication_role = origin")  # a trigger sets the address of a member
         connection.execute(_OWNERS, values)
         filled = []
         for number, (first, users) in enumerate(((0, scale.large_users), (scale.large_users, SMALL_USERS))):
@@ -191,9 +190,10 @@ _API_KEYS: Final = """
            %(permissions)s::text[], o.id, %(begin)s
     from shares join accounts o using (n)"""
 _OWNERS: Final = """
-    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-    select distinct on (org_id) gen_random_uuid(), org_id, coalesce(o.id, md5('person ' || first)::uuid), 'owner', %(begin)s, %(begin)s
-    from shares left join accounts o using (n) order by org_id, n"""
+    insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
+    select distinct on (org_id) gen_random_uuid(), org_id, u.id, u.email, 'owner', %(begin)s, %(begin)s
+    from shares left join accounts o using (n) join users u on u.id = coalesce(o.id, md5('person ' || first)::uuid)
+    order by org_id, n"""
 # The statements below generate their rows in the database, because sending millions of rows would
 # take minutes. This one generates all users of services, numbered service by service. `place` is
 # their order within the service.

@@ -42,7 +42,7 @@ def id_of(text: str) -> str:
 
 @contextmanager
 def filling(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction that adds millions of rows. Its statements do not check foreign keys."""
+    """Connect for one transaction that adds millions of rows. It checks no foreign keys, and runs no triggers."""
     # ClientCursor puts the values into the statements, which then need no types.
     with psycopg.connect(conninfo, cursor_factory=psycopg.ClientCursor) as connection:
         # The foreign keys are correct, and checking each of millions of rows would take minutes.

@@ -134,14 +134,12 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Tenant]:
         "agents": AGENTS,
     }
     with filling(conninfo) as connection:
-        for statement in (_PLACES, _ORGANIZATIONS, _USERS, _SERVICES_OF_ORGANIZATIONS):
+        for statement in (_PLACES, _ORGANIZATIONS, _USERS, _SERVICES_OF_ORGANIZATIONS, _MEMBERSHIPS):
             connection.execute(statement, values)
         with without_indexes(connection, "audit_log", say):
             say("  audit entries ...")
             connection.execute(_AUDIT_LOG, values)
         connection.execute(_AUDIT_TOTALS)
-        connection.execute("set local session_replication_role = origin")  # a trigger sets the address of a member
-        connection.execute(_MEMBERSHIPS, values)
     return [
         Tenant(
             id=id_of(f"organization {number}"),
@@ -184,11 +182,12 @@ _SERVICES_OF_ORGANIZATIONS: Final = """
     select gen_random_uuid(), org_id, 'service-' || s, 'Service ' || s, 'mobile', gen_random_uuid(), '{}', %(begin)s, %(begin)s
     from places p, generate_series(1, (%(services)s::int[])[p.n]) s"""
 _MEMBERSHIPS: Final = """
-    insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-    select gen_random_uuid(), org_id, md5('person ' || first + n)::uuid,
+    insert into memberships (id, org_id, user_id, email, role, created_at, confirmed_at)
+    select gen_random_uuid(), org_id, user_id, (select email from users where id = user_id),
            case when n = 0 then 'owner' when n < %(admins)s then 'admin' else 'member' end, at, at
     from (
-        select org_id, first, m as n, %(begin)s + (now() - %(begin)s) * row_number() over (order by random()) / %(people)s as at
+        select org_id, md5('person ' || first + m)::uuid as user_id, m as n,
+               %(begin)s + (now() - %(begin)s) * row_number() over (order by random()) / %(people)s as at
         from places, generate_series(0, members - 1) m) joined"""
 # Users who are targets take turns. The id of a service in the log starts like the id of its
 # organization. The id of an entry is a hash of its number, because generating random ids would take
