@@ -1,7 +1,6 @@
 """The command `./run bench`: measures, prints the table, and writes it to a file."""
 
 import os
-import platform
 import shutil
 import signal
 import sys
@@ -9,18 +8,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 import click
 
-from ops.bench import machine, service
-from ops.bench.compare import Comparing, comparison_table
+from ops.bench import machine
+from ops.bench.compare import compare, comparison_table
 from ops.bench.processes import MeasurementFailed, RequirementMissing
-from ops.bench.row import CORES, WARM_UP, Row, Run
+from ops.bench.row import CORES, WARM_UP, Bench, Row, Sample, Shared
 from ops.bench.rows import ROWS
-from ops.bench.table import Result, Sample, Verdict, details, number, plans, table, with_unit
+from ops.bench.table import Result, Verdict, details, number, plans, table, with_unit
 from ops.bench.wrk import wrk_version
 
 LATEST = Path(__file__).with_name("latest.md")
@@ -66,27 +64,19 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
         _say(f"The load average is {number(load_before)}{BUSY}.")
     rows = [row for row in ROWS if not names or row.name in names]
     if revision is not None:
-        sys.exit(_compare(rows, revision, rounds, seconds, warm_up, quick=quick))
+        try:
+            with _directory() as directory:
+                compared = compare(rows, revision, directory, _say, rounds, seconds, warm_up, quick=quick)
+        except MeasurementFailed as reason:
+            raise click.ClickException(str(reason)) from None
+        sys.stdout.write(f"{comparison_table(compared, revision)}\n")
+        sys.exit(any(comparison.problem for comparison in compared))
     started = time.monotonic()
     with _directory() as directory, ExitStack() as stack:
-        run = Run(directory, stack, _say, quick=quick)
-        results = [_run(row, run, directory / row.name, rounds, seconds, warm_up) for row in rows]
-        file_system = machine.file_system(directory)
-    elapsed = time.monotonic() - started
-    facts = [
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, revision {machine.revision(service.ROOT) or 'unknown'}, in {elapsed:.0f} s",
-        f"{rounds} rounds, raw and ours by turns, {seconds} s each after a warm-up of {warm_up} s; figures are medians of the rounds",
-        f"{machine.processor()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, by wrk too; {machine.memory_gb():.0f} GB; "
-        f"load average before the start {number(load_before)}{BUSY if load_before > IDLE else ''}",
-        f"{machine.system()}; data on {file_system}, fsync on",
-        f"Python {platform.python_version()}, wrk {wrk}, {machine.packages()}",
-        f"Argon2 {service.ARGON2_MEMORY_KIB} KiB, {service.ARGON2_TIME_COST} passes, {service.ARGON2_PARALLELISM} lane; "
-        f"unless the table says otherwise, {'the PyPI wheel' if service.argon2_in_use() is None else 'built for this processor'}",
-        "as deployed: audit, access log (JSON, to a file), metrics and rate limits are on; the factor of the limits is so large that they "
-        "refuse no request",
-        "a new embedded PostgreSQL for each row, but one for all pages of organizations, one for all rows about end users, and one for all "
-        "rows about SCIM users",
-    ]
+        shared = Shared(directory, stack, _say, quick)
+        results = [_measure(row, shared, directory / row.name, rounds, seconds, warm_up) for row in rows]
+        load = f"{number(load_before)}{BUSY if load_before > IDLE else ''}"
+        facts = machine.facts(directory, time.monotonic() - started, rounds, seconds, warm_up, load, wrk)
     if output is not None or not quick:
         (output or LATEST).write_text(_document(results, facts))
     sys.stdout.write(f"{table(results)}\n\n{details(results)}\n")
@@ -94,63 +84,45 @@ def main(names: Sequence[str], rounds: int, seconds: int, quick: bool, output: P
     sys.exit(any(result.verdict in wrong for result in results))
 
 
-def _compare(rows: Sequence[type[Row]], revision: str, rounds: int, seconds: int, warm_up: int, *, quick: bool) -> bool:
-    """Measure both revisions, print the table, and return whether a row failed."""
-    try:
-        with _directory() as directory, ExitStack() as stack:
-            comparing = Comparing(revision, directory, stack, _say, quick=quick)
-            comparisons = []
-            for row in rows:
-                _say(f"{row.name}: {row.description}")
-                comparisons.append(comparing.compare(row, rounds, seconds, warm_up))
-    except MeasurementFailed as reason:
-        raise click.ClickException(str(reason)) from None
-    sys.stdout.write(f"{comparison_table(comparisons, revision)}\n")
-    return any(row.problem for row in comparisons)
-
-
-def _run(row_class: type[Row], run: Run, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:
+def _measure(row: Row, shared: Shared, directory: Path, rounds: int, seconds: int, warm_up: int) -> Result:
     """Measure all rounds of one row."""
-    directory.mkdir()
-    directory.chmod(0o755)
-    raw: list[Sample] = []
-    ours: list[Sample] = []
-    beside: dict[str, list[Sample]] = {}
-    explained: Sequence[str] = ()
-    problem, absent, setting = "", False, ""
-    _say(f"{row_class.name}: {row_class.description}")
+    _say(f"{row.name}: {row.description}")
+    result = Result(row)
+    rounds = rounds if row.repeats else 1
     try:
         with ExitStack() as stack:
-            row = row_class(directory, stack, run)
-            if not row.repeats:
-                rounds = 1
-            row.prepare(seconds, rounds)
-            setting = row.setting
+            bench = Bench(row, shared, directory, stack, seconds * rounds)
+            ours = row.request(bench)
+            result.setting = bench.setting
             if row.repeats and warm_up:
-                row.raw(warm_up)
-                row.ours(warm_up)
-            for round_number in range(1, rounds + 1):
-                raw_sample = row.raw(seconds)
-                ours_sample = row.ours(seconds)
-                raw += [raw_sample] if raw_sample else []
-                ours.append(ours_sample)
-                for what, sample in row.comparisons(seconds).items():
-                    beside.setdefault(what, []).append(sample)
-                _say(f"  round {round_number} of {rounds}: {_progress(raw_sample, ours_sample, row.unit)}")
-            explained = row.plans()
+                _measure_raw(row, bench, warm_up)
+                ours(warm_up)
+            for number_of_round in range(1, rounds + 1):
+                result.raw += _measure_raw(row, bench, seconds)
+                result.ours.append(ours(seconds))
+                for what, measure in bench.beside.items():
+                    result.beside.setdefault(what, []).append(measure(seconds))
+                _say(f"  round {number_of_round} of {rounds}: {_progress(result)}")
+            result.plans = bench.plans()
     except MeasurementFailed as reason:
-        problem, absent = str(reason), isinstance(reason, RequirementMissing)
-        _say(f"  {problem}")
+        result.problem, result.absent = str(reason), isinstance(reason, RequirementMissing)
+        _say(f"  {reason}")
     shutil.rmtree(directory, ignore_errors=True)
-    return Result(
-        row_class.name, row_class.description, row_class.unit, row_class.goal, raw, ours, beside, setting, explained, problem, absent
-    )
+    return result
 
 
-def _progress(raw: Sample | None, ours: Sample, unit: str) -> str:
-    if raw is None:
-        return with_unit(ours.value, unit)
-    return f"raw {with_unit(raw.value, unit)}, ours {with_unit(ours.value, unit)}, ratio {number(ours.value / raw.value)}"
+def _measure_raw(row: Row, bench: Bench, seconds: int) -> list[Sample]:
+    if row.raw is None:
+        return []
+    bench.service.settle()
+    return [row.raw(bench, seconds)]
+
+
+def _progress(result: Result) -> str:
+    ours = with_unit(result.ours[-1].value, result.row.unit)
+    if not result.raw:
+        return ours
+    return f"raw {with_unit(result.raw[-1].value, result.row.unit)}, ours {ours}, ratio {number(result.ratios[-1])}"
 
 
 def _document(results: Sequence[Result], facts: Sequence[str]) -> str:

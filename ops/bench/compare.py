@@ -5,7 +5,7 @@ of the other revision.
 """
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,19 +13,18 @@ from statistics import median
 
 from ops.bench import service
 from ops.bench.processes import MeasurementFailed
-from ops.bench.row import Row, Run
+from ops.bench.row import Bench, Row, Sample, Say, Shared, new_directory
 from ops.bench.service import DATABASE_TIME, WORKER_TIME
-from ops.bench.table import Sample, number, values, with_unit
+from ops.bench.table import number, values, with_unit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Comparison:
     """A row measured with both revisions. The samples at the same index are of the same round."""
 
-    name: str
-    unit: str
-    before: Sequence[Sample] = ()
-    now: Sequence[Sample] = ()
+    row: Row
+    before: list[Sample] = field(default_factory=list)
+    now: list[Sample] = field(default_factory=list)
     problem: str = ""  # the reason if the row has no figures
 
     def ratios(self, part: str = "") -> list[float]:
@@ -37,55 +36,41 @@ class Comparison:
         return [now / before for now, before in pairs if before]
 
 
-@dataclass
-class _Side:
-    """One of the two revisions."""
-
-    row: Row
-    samples: list[Sample] = field(default_factory=list)
-
-
-class Comparing:
-    """The comparison of this revision with another one, which is checked out into a directory."""
-
-    def __init__(self, revision: str, directory: Path, stack: ExitStack, say: Callable[[str], None], *, quick: bool) -> None:
-        """Check out the revision. Raises: MeasurementFailed if it does not exist."""
-        self._directory, self._say = directory, say
-        self._runs = [
-            Run(_subdirectory(directory, "before"), stack, say, quick=quick, source=_checkout(revision, directory / "source")),
-            Run(_subdirectory(directory, "now"), stack, say, quick=quick),
+def compare(
+    rows: Sequence[Row], revision: str, directory: Path, say: Say, rounds: int, seconds: int, warm_up: int, *, quick: bool
+) -> list[Comparison]:
+    """Check out the revision, and measure the rows with both. Raises: MeasurementFailed if the revision does not exist."""
+    sources = {"before": _checkout(revision, directory / "source"), "now": service.ROOT}
+    with ExitStack() as stack:
+        shared = [
+            Shared(new_directory(directory / name), stack.enter_context(ExitStack()), say, quick, source)
+            for name, source in sources.items()
         ]
-
-    def compare(self, row_class: type[Row], rounds: int, seconds: int, warm_up: int) -> Comparison:
-        """Measure a row with both revisions by turns."""
-        rounds = rounds if row_class.repeats else 1
-        try:
-            with ExitStack() as stack:
-                sides = [
-                    _Side(row_class(_subdirectory(self._directory, f"{row_class.name}-{n}"), stack, run))
-                    for n, run in enumerate(self._runs)
-                ]
-                for side in sides:
-                    side.row.prepare(seconds, rounds)
-                    if row_class.repeats and warm_up:
-                        side.row.ours(warm_up)
-                for turn in range(rounds):
-                    for side in sides if turn % 2 == 0 else reversed(sides):
-                        side.samples.append(side.row.ours(seconds))
-                    before, now = (side.samples[-1].value for side in sides)
-                    unit = row_class.unit
-                    self._say(f"  round {turn + 1} of {rounds}: {with_unit(before, unit)}, then {with_unit(now, unit)}")
-        except MeasurementFailed as reason:
-            self._say(f"  {reason}")
-            return Comparison(row_class.name, row_class.unit, problem=str(reason))
-        return Comparison(row_class.name, row_class.unit, sides[0].samples, sides[1].samples)
+        return [_compare(row, shared, directory, say, rounds if row.repeats else 1, seconds, warm_up) for row in rows]
 
 
-def _subdirectory(parent: Path, name: str) -> Path:
-    path = parent / name
-    path.mkdir()
-    path.chmod(0o755)  # PostgreSQL runs as another user if this process runs as root
-    return path
+def _compare(row: Row, shared: Sequence[Shared], directory: Path, say: Say, rounds: int, seconds: int, warm_up: int) -> Comparison:
+    """Measure a row with both revisions by turns."""
+    say(f"{row.name}: {row.description}")
+    compared = Comparison(row)
+    sides = [compared.before, compared.now]
+    try:
+        with ExitStack() as stack:
+            measures = []
+            for number_of_side, on in enumerate(shared):
+                bench = Bench(row, on, directory / f"{row.name}-{number_of_side}", stack, seconds * rounds)
+                measures.append(row.request(bench))
+                if row.repeats and warm_up:
+                    measures[-1](warm_up)
+            for turn in range(rounds):
+                for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                    sides[side].append(measures[side](seconds))
+                before, now = (with_unit(side[-1].value, row.unit) for side in sides)
+                say(f"  round {turn + 1} of {rounds}: {before}, then {now}")
+    except MeasurementFailed as reason:
+        say(f"  {reason}")
+        compared.problem = str(reason)
+    return compared
 
 
 def _checkout(revision: str, directory: Path) -> Path:
@@ -103,17 +88,15 @@ def comparison_table(comparisons: Sequence[Comparison], revision: str) -> str:
         f"| row | {revision} | now | ratio (least to most) | CPU of the service per request | CPU of PostgreSQL per request |",
         "|---|---|---|---|---|---|",
     ]
-    for row in comparisons:
-        if row.problem:
-            lines.append(f"| {row.name} | {row.problem} | | | | |")
+    for one in comparisons:
+        if one.problem:
+            lines.append(f"| {one.row.name} | {one.problem} | | | | |")
             continue
-        measured = [with_unit(median(values(samples)), row.unit) for samples in (row.before, row.now)]
-        ratios = [_spread(row.ratios(part)) for part in ("", WORKER_TIME, DATABASE_TIME)]
-        lines.append(f"| {' | '.join([row.name, *measured, *ratios])} |")
+        measured = [with_unit(median(values(samples)), one.row.unit) for samples in (one.before, one.now)]
+        ratios = [_spread(one.ratios(part)) for part in ("", WORKER_TIME, DATABASE_TIME)]
+        lines.append(f"| {' | '.join([one.row.name, *measured, *ratios])} |")
     return "\n".join(lines)
 
 
 def _spread(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return "-"
-    return f"{number(median(ratios))} ({number(min(ratios))} to {number(max(ratios))})"
+    return f"{number(median(ratios))} ({number(min(ratios))} to {number(max(ratios))})" if ratios else "-"

@@ -1,52 +1,61 @@
-"""Bulk loading of generated rows into a database, with progress reports. Indexes are built at the end."""
+"""Bulk loading of generated rows into a database. Indexes are built at the end."""
 
-import random
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, LiteralString
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
 from ops.bench.processes import MeasurementFailed
-
-Report = Callable[[str], None]
+from ops.bench.row import Say
+from ops.bench.service import Service
 
 FREE_TIER: Final = "00000000-0000-4000-8000-000000000001"
-ROWS_AT_ONCE: Final = 5000
-_PROGRESS_EVERY: Final = 15.0  # seconds
+AGENTS: Final = [
+    f"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{version}.0.0.0 Safari/537.36"
+    for version in range(120, 128)
+]
 
 
-def new_uuid(draw: random.Random) -> str:
-    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
+def add_organization(service: Service, slug: str, members: int = 0) -> UUID:
+    """Add an organization with a limit that allows millions of members, and return its id."""
+    [(org_id,)] = service.query(
+        """
+        insert into organizations (id, slug, name, status, tier_id, member_count, max_users, created_at, updated_at, approved_at)
+        values (gen_random_uuid(), %(slug)s, initcap(%(slug)s), 'active', %(tier)s, %(members)s, 10000000, now(), now(), now())
+        returning id""",
+        slug=slug,
+        tier=FREE_TIER,
+        members=members,
+    )
+    assert isinstance(org_id, UUID)
+    return org_id
 
 
-def copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Iterable[str], options: LiteralString = "") -> None:
-    """Load rows, which are lines in the text format of COPY."""
-    with connection.cursor().copy(f"{statement} from stdin {options}") as into:
-        waiting: list[str] = []
-        for row in rows:
-            waiting.append(row)
-            if len(waiting) == ROWS_AT_ONCE:
-                into.write("".join(waiting))
-                waiting.clear()
-        into.write("".join(waiting))
-
-
-def reporting(rows: Iterable[str], count: int, name: str, report: Report) -> Iterator[str]:
-    """Yield the rows, and report the progress from time to time."""
-    started = reported = time.monotonic()
-    for number, row in enumerate(rows):
-        if number % ROWS_AT_ONCE == 0 and (now := time.monotonic()) > reported + _PROGRESS_EVERY:
-            reported = now
-            report(f"  {number:,} of {count:,} {name} after {now - started:.0f} s ...")
-        yield row
+def id_of(text: str) -> str:
+    """Return the id of the object with this name, such as "person 7". The database computes it as md5(text)::uuid."""
+    return str(UUID(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()))
 
 
 @contextmanager
-def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, report: Report) -> Iterator[None]:
+def filling(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
+    """Connect for one transaction that adds millions of rows. It checks no foreign keys, and runs no triggers."""
+    # ClientCursor puts the values into the statements, which then need no types.
+    with psycopg.connect(conninfo, cursor_factory=psycopg.ClientCursor) as connection:
+        # The foreign keys are correct, and checking each of millions of rows would take minutes.
+        connection.execute("set local session_replication_role = replica")
+        connection.execute("set local maintenance_work_mem = '512MB'")
+        connection.execute("set local work_mem = '256MB'")
+        connection.execute("set local enable_mergejoin = off")  # it would sort rows that are already ordered by time
+        connection.execute("select setseed(0.5)")  # reproducible data
+        yield connection
+
+
+@contextmanager
+def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, say: Say) -> Iterator[None]:
     """Drop the table's indexes and build the same ones again at the end, which costs a tenth of updating them row by row."""
     before = _indexes(connection, table)
     name = sql.Identifier(table)
@@ -55,7 +64,7 @@ def without_indexes(connection: psycopg.Connection[Any], table: LiteralString, r
         connection.execute(statement.format(name, sql.Identifier(index)))
     yield
     for index, definition, constraint in before:
-        report(f"  index {index} ...")
+        say(f"  index {index} ...")
         if constraint:
             connection.execute(sql.SQL("alter table {} add constraint {} {}").format(name, sql.Identifier(index), sql.SQL(constraint)))
         else:

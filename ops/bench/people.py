@@ -1,294 +1,236 @@
-"""Second factors, devices, browser sessions and authorization codes of users, as sign-ins would create them."""
+"""Accounts with their sessions, devices, second factors and authorization codes, as sign-ins would create them."""
 
 import json
-import random
+import os
 import time
-import urllib.error
-import urllib.request
-import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-import psycopg
+import argon2
+import jwt
 import pyotp
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, utils
+from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
 from core.authentication.model.signing_keys import SigningKey
-from core.kernel import scannable_secrets
 from core.kernel.claims import PreAuthClaims
-from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import base64url, digest, new_secret
-from ops.bench.filling import FREE_TIER, copy, new_uuid
+from ops.bench.filling import add_organization
 from ops.bench.processes import MeasurementFailed
-from ops.bench.service import Service, tidy
+from ops.bench.service import ARGON2_MEMORY_KIB, ARGON2_PARALLELISM, ARGON2_TIME_COST, Service
 from ops.bench.wrk import Request
 
 DEVICES: Final = 5  # per user
-STEP: Final = timedelta(seconds=30)
-# All users share this secret. It is encrypted for each account, as in production.
-SECRET: Final = pyotp.random_base32()
-REDIRECT_URI: Final = "https://shop.bench.example/callback"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSignIns:
-    """Pending sign-ins of different accounts, which need the second factor."""
+def email_of(number: int) -> str:
+    return f"person-{number}@bench.example"
 
-    service: Service
-    accounts: Sequence[uuid.UUID]
-    tokens: JwtTokens
 
-    def requests(self, first: int, count: int) -> list[Request]:
-        """Return requests with the correct codes of `count` accounts. They are valid for a minute, once."""
+def credentials_of(number: int) -> dict[str, str]:
+    return {"email": email_of(number), "password": f"the password of person {number}"}
+
+
+def add_accounts(service: Service, count: int, ids: Sequence[UUID] = ()) -> None:
+    """Add verified accounts, numbered from 0, each with a different password. The first ones get these ids."""
+    hasher = argon2.PasswordHasher(time_cost=ARGON2_TIME_COST, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_PARALLELISM)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        hashed = list(threads.map(lambda number: hasher.hash(credentials_of(number)["password"]), range(count)))
+    service.query(
+        """
+        insert into users (id, email, email_verified_at, first_verified_at, password_hash, origin, created_at, updated_at)
+        select coalesce(id, gen_random_uuid()), email, now(), now(), hash, 'platform', now(), now()
+        from unnest(%(emails)s::text[], %(hashes)s::text[], %(ids)s::uuid[]) account (email, hash, id)""",
+        emails=[email_of(number) for number in range(count)],
+        hashes=hashed,
+        ids=list(ids),
+    )
+    service.tidy()
+
+
+def access_tokens(service: Service, count: int) -> list[str]:
+    """Sign in with the first `count` accounts and return their access tokens."""
+    logins = (Request("POST", "/api/auth/login", body=credentials_of(number)) for number in range(count))
+    return [str(service.ask(login)["access_token"]) for login in logins]
+
+
+def add_sessions(service: Service, count: int) -> list[str]:
+    """Add sessions of the accounts in turn, and return the unused refresh token of each."""
+    tokens = [new_secret() for _ in range(count)]
+    service.query(
+        """
+        with people as (select array_agg(id) as ids from users where email like '%%@bench.example'),
+        new as (
+            select hash, gen_random_uuid() as id, ids[1 + n %% cardinality(ids)] as user_id
+            from people, unnest(%(hashes)s::bytea[]) with ordinality token (hash, n)),
+        added as (
+            insert into sessions (id, user_id, created_at, expires_at, ends_at)
+            select id, user_id, now(), now() + interval '30 days', now() + interval '30 days' from new)
+        insert into refresh_tokens (token_hash, session_id, generation, created_at) select hash, id, 1, now() from new""",
+        hashes=[digest(token) for token in tokens],
+    )
+    service.tidy()
+    return tokens
+
+
+def browser_cookies(service: Service) -> list[dict[str, str]]:
+    """Add a browser session for each account that can sign in, ordered by email, and return the headers with their cookies."""
+    accounts = service.query("select id from users where password_hash is not null order by email")
+    secrets = [new_secret() for _ in accounts]
+    service.query(
+        """
+        insert into sessions (id, user_id, created_at, expires_at, ends_at, provider, browser_hash)
+        select gen_random_uuid(), id, now(), now() + interval '30 days', now() + interval '30 days', 'password', hash
+        from unnest(%(ids)s::uuid[], %(hashes)s::bytea[]) account (id, hash)""",
+        ids=[account for (account,) in accounts],
+        hashes=[digest(secret) for secret in secrets],
+    )
+    service.tidy()
+    return [{"Cookie": f"gatehouse-session={secret}"} for secret in secrets]
+
+
+def add_devices(service: Service, each: int = DEVICES) -> None:
+    """Add devices to each account."""
+    service.query(
+        """
+        insert into devices (id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at,
+                             updated_at)
+        select gen_random_uuid(), id, 'Firefox on Linux', 'browser', 'Firefox', 'Linux', now() - interval '1 day' - n * interval '1 hour',
+               '203.0.113.9', 30, '{new_device}', now() - interval '1 day', now() - interval '1 day'
+        from users, generate_series(0, %(each)s - 1) n""",
+        each=each,
+    )
+    service.tidy()
+
+
+def second_factors(service: Service, count: int) -> Callable[[int], list[Request]]:
+    """Add `count` accounts with a second factor, each with a known device.
+
+    The returned function returns requests with the correct codes of the next accounts. They are valid for a minute, once.
+    """
+    vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
+    secret = pyotp.random_base32()  # of all users; it is encrypted for each account, as in production
+    accounts = [uuid4() for _ in range(count)]
+    service.query(
+        """
+        with people as (
+            insert into users (id, email, email_verified_at, first_verified_at, origin, mfa_enabled_at, created_at, updated_at)
+            select id, 'second-' || id || '@bench.example', at, at, 'platform', at, at, at
+            from unnest(%(ids)s::uuid[]) id, (select now() - interval '1 day' as at) yesterday)
+        insert into mfa (user_id, secret, setup_at, last_step)
+        select id, secret, now() - interval '1 day', 1 from unnest(%(ids)s::uuid[], %(secrets)s::bytea[]) mfa (id, secret)""",
+        ids=accounts,
+        secrets=[vault.seal(secret.encode(), mfa.secret_context(account)) for account in accounts],
+    )
+    add_devices(service, 1)
+    keys = service.query("select kid, private_key, created_at, retires_at from signing_keys")
+    tokens = JwtTokens(service.address)
+    tokens.use(
+        [SigningKey(kid, vault.open(sealed, signing_keys.secret_context(kid)), at, end) for kid, sealed, at, end in keys], datetime.now(UTC)
+    )
+
+    def next_requests(number: int) -> list[Request]:
         now = datetime.now(UTC)
         ends = now + timedelta(seconds=600)
-        code = pyotp.TOTP(SECRET).at(now + STEP / 2)  # the code of this step, or of the next one if that is near
-        pending = [(uuid.uuid4(), user) for user in self.accounts[first : first + count]]
-        with psycopg.connect(self.service.conninfo) as connection:
-            rows = (f"{id_}\t{user}\tpassword\t{now}\t{ends}\n" for id_, user in pending)
-            copy(connection, "copy pre_auths (id, user_id, provider, created_at, expires_at)", rows)
-        tidy(self.service)
-        claims = (PreAuthClaims(id=id_, user_id=user, issued_at=now, expires_at=ends) for id_, user in pending)
-        return [Request("POST", "/api/auth/mfa/verify", self.tokens.sign_pre_auth(one), {"code": code}) for one in claims]
-
-
-def add_second_factors(service: Service, count: int) -> PendingSignIns:
-    """Add `count` accounts with a second factor, each with a known device."""
-    vault = AesVault(parse_keys((service.directory / "encryption-keys").read_text().strip()))
-    now = datetime.now(UTC)
-    before = now - timedelta(days=1)
-    accounts = [uuid.uuid4() for _ in range(count)]
-    with psycopg.connect(service.conninfo) as connection:
-        people = (f"{user}\tsecond-{user}@bench.example\t{before}\t{before}\tplatform\t{before}\t{before}\t{before}\n" for user in accounts)
-        columns = "id, email, email_verified_at, first_verified_at, origin, mfa_enabled_at, created_at, updated_at"
-        copy(connection, f"copy users ({columns})", people)
-        sealed = (f"{user}\t\\\\x{vault.seal(SECRET.encode(), mfa.secret_context(user)).hex()}\t{before}\t1\n" for user in accounts)
-        copy(connection, "copy mfa (user_id, secret, setup_at, last_step)", sealed)
-        _add_devices(connection, accounts, 1, before)
-        keys = connection.execute("select kid, private_key, created_at, retires_at from signing_keys").fetchall()
-    tokens = JwtTokens(service.address)
-    tokens.use([SigningKey(kid, vault.open(sealed, signing_keys.secret_context(kid)), at, end) for kid, sealed, at, end in keys], now)
-    tidy(service)
-    return PendingSignIns(service, accounts, tokens)
-
-
-def add_saml(service: Service, token: str) -> str:
-    """Make all accounts members of an organization with a SAML service, and return the path of the service's SAML routes.
-
-    The user of `token` owns the organization.
-    """
-    me = service.ask("GET", "/api/user", token=token)["id"]
-    with psycopg.connect(service.conninfo) as connection:
-        connection.execute(
+        code = pyotp.TOTP(secret).at(now + timedelta(seconds=15))  # the code of this step, or of the next one if that is near
+        claims = [PreAuthClaims(id=uuid4(), user_id=accounts.pop(), issued_at=now, expires_at=ends) for _ in range(number)]
+        service.query(
             """
-            with org as (
-                insert into organizations (id, slug, name, status, member_count, created_at, updated_at)
-                values (gen_random_uuid(), 'acme', 'Acme', 'active', (select count(*) from users), now(), now()) returning id),
-            added as (
-                insert into services (id, org_id, slug, name, service_type, client_id, redirect_uris, created_at, updated_at)
-                select gen_random_uuid(), id, 'shop', 'Shop', 'mobile', gen_random_uuid(), '{}', now(), now() from org)
-            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-            select gen_random_uuid(), org.id, u.id, case when u.id = %s then 'owner' else 'member' end, now(), now() from org, users u""",
-            [me],
+            insert into pre_auths (id, user_id, provider, created_at, expires_at)
+            select id, user_id, 'password', %(now)s, %(ends)s from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id)""",
+            now=now,
+            ends=ends,
+            ids=[one.id for one in claims],
+            users=[one.user_id for one in claims],
         )
-    path = "/api/organizations/acme/services/shop/saml"
-    configuration = {"enabled": True, "entity_id": "https://shop.bench.example", "acs_url": "https://shop.bench.example/acs"}
-    service.ask("POST", path, configuration, token)
-    service.ask("POST", f"{path}/certificate", None, token)
-    tidy(service)
-    return path
+        service.tidy()
+        return [Request("POST", "/api/auth/mfa/verify", tokens.sign_pre_auth(one), {"code": code}) for one in claims]
 
-
-def add_browser_sessions(service: Service) -> list[str]:
-    """Add a browser session for each account that can sign in, ordered by email, and return the secrets of the cookies."""
-    now = datetime.now(UTC)
-    ends = now + timedelta(days=30)
-    with psycopg.connect(service.conninfo) as connection:
-        accounts = [row[0] for row in connection.execute("select id from users where password_hash is not null order by email")]
-        secrets = [new_secret() for _ in accounts]
-        columns = "id, user_id, created_at, expires_at, ends_at, provider, browser_hash"
-        rows = (
-            f"{uuid.uuid4()}\t{user}\t{now}\t{ends}\t{ends}\tpassword\t\\\\x{digest(secret).hex()}\n"
-            for user, secret in zip(accounts, secrets, strict=True)
-        )
-        copy(connection, f"copy sessions ({columns})", rows)
-    tidy(service)
-    return secrets
-
-
-def add_devices(service: Service) -> None:
-    """Add DEVICES devices to each account."""
-    with psycopg.connect(service.conninfo) as connection:
-        accounts = [row[0] for row in connection.execute("select id from users order by email")]
-        _add_devices(connection, accounts, DEVICES, datetime.now(UTC) - timedelta(days=1))
-    tidy(service)
-
-
-def _add_devices(connection: psycopg.Connection[Any], accounts: Sequence[uuid.UUID], each: int, at: datetime) -> None:
-    draw = random.Random(1)  # noqa: S311 - reproducible
-    columns = "id, user_id, name, device_type, browser, os, last_used_at, last_ip, risk_score, risk_factors, created_at, updated_at"
-    rows = (
-        f"{new_uuid(draw)}\t{user}\tFirefox on Linux\tbrowser\tFirefox\tLinux\t{at - number * timedelta(hours=1)}\t203.0.113.9\t30\t"
-        f"{{new_device}}\t{at}\t{at}\n"
-        for user in accounts
-        for number in range(each)
-    )
-    copy(connection, f"copy devices ({columns})", rows)
-
-
-def add_service_accounts(service: Service, count: int) -> list[dict[str, str]]:
-    """Add service accounts of one organization with a secret each, and return their requests for a token."""
-    requests = []
-    with psycopg.connect(service.conninfo) as connection:
-        connection.execute(
-            """
-            insert into organizations (id, slug, name, status, tier_id, created_at, updated_at)
-            values (gen_random_uuid(), 'robots', 'Robots', 'active', %s, now(), now())""",
-            [FREE_TIER],
-        )
-        connection.execute(
-            """
-            insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
-            select gen_random_uuid(), o.id, u.id, 'owner', now(), now()
-            from organizations o, (select id from users order by email limit 1) u where o.slug = 'robots'"""
-        )
-        for _ in range(count):
-            account, secret = uuid.uuid4(), scannable_secrets.generate(CREDENTIAL_PREFIX)
-            connection.execute(
-                """
-                with added as (
-                    insert into service_accounts (id, org_id, name, owner_id, role, created_by, created_at, updated_at)
-                    select %(account)s, m.org_id, 'Robot', m.user_id, 'admin', m.user_id, now(), now() from memberships m
-                    returning id, org_id, created_by)
-                insert into credentials (id, client_id, org_id, kind, name, secret_hash, created_by, created_at)
-                select gen_random_uuid(), id, org_id, 'secret', 'Main', %(hash)s, created_by, now() from added""",
-                {"account": account, "hash": digest(secret)},
-            )
-            requests.append({"grant_type": "client_credentials", "client_id": str(account), "client_secret": secret})
-    tidy(service)
-    return requests
+    return next_requests
 
 
 class RelyingApplication:
     """An application that all accounts use. Each account has a browser session."""
 
+    REDIRECT_URI: Final = "https://shop.bench.example/callback"
+
     def __init__(self, service: Service) -> None:
         self._service = service
-        client_id, secret = uuid.uuid4(), new_secret()
+        secret = new_secret()
+        [(client_id,)] = service.query(
+            """
+            insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at,
+                                  updated_at)
+            values (gen_random_uuid(), %(org)s, 'shop', 'Shop', 'web', gen_random_uuid(), %(hash)s, array[%(uri)s], now(), now())
+            returning client_id""",
+            org=add_organization(service, "bench"),
+            hash=digest(secret),
+            uri=self.REDIRECT_URI,
+        )
         self.credentials = {"client_id": str(client_id), "client_secret": secret}
-        self._org, self._shop = uuid.uuid4(), uuid.uuid4()
-        now = datetime.now(UTC)
-        ends = now + timedelta(days=30)
-        with psycopg.connect(service.conninfo) as connection:
-            connection.execute(
-                "insert into organizations (id, slug, name, status, tier_id, created_at, updated_at) "
-                "values (%s, 'bench', 'Bench', 'active', %s, %s, %s)",
-                (self._org, FREE_TIER, now, now),
-            )
-            connection.execute(
-                "insert into services (id, org_id, slug, name, service_type, client_id, client_secret_hash, redirect_uris, created_at, "
-                "updated_at) values (%s, %s, 'shop', 'Shop', 'web', %s, %s, %s, %s, %s)",
-                (self._shop, self._org, client_id, digest(secret), [REDIRECT_URI], now, now),
-            )
-            people = [row[0] for row in connection.execute("select id from users where email like '%@bench.example'")]
-            self._browsers = [(user, uuid.uuid4()) for user in people]
-            columns = "id, user_id, created_at, expires_at, ends_at, provider, browser_hash"
-            rows = (f"{id_}\t{user}\t{now}\t{ends}\t{ends}\tpassword\t\\\\x{digest(str(id_)).hex()}\n" for user, id_ in self._browsers)
-            copy(connection, f"copy sessions ({columns})", rows)
+        browser_cookies(service)
 
     def exchanges(self, count: int, scope: Sequence[str] = ()) -> list[Request]:
         """Return the exchanges of `count` codes of these users in turn. The codes are valid for an hour, and have these scopes."""
-        now = datetime.now(UTC)
-        ends = now + timedelta(hours=1)
-        # Earlier revisions, which `--compare` measures too, have no column for scopes.
-        codes, granted = [new_secret() for _ in range(count)], f"\t{{{','.join(scope)}}}" if scope else ""
-        rows = (
-            f"\\\\x{digest(code).hex()}\t{self._org}\t{self._shop}\t{user}\t{session}\t{REDIRECT_URI}\t{now}\t{ends}{granted}\n"
-            for code, (user, session) in zip(codes, self._turns(count), strict=True)
+        codes = [new_secret() for _ in range(count)]
+        self._service.query(
+            """
+            insert into authorization_codes (code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, created_at,
+                                             expires_at, scope)
+            select hash, shop.org_id, shop.id, users[turn], sessions[turn], %(uri)s, now(), now() + interval '1 hour', %(scope)s::text[]
+            from services shop,
+                 (select array_agg(user_id order by id) as users, array_agg(id order by id) as sessions
+                  from sessions where browser_hash is not null) browsers,
+                 unnest(%(hashes)s::bytea[]) with ordinality code (hash, n), lateral (select 1 + n %% cardinality(users) as turn) turns""",
+            uri=self.REDIRECT_URI,
+            scope=list(scope) or None,
+            hashes=[digest(code) for code in codes],
         )
-        columns = "code_hash, org_id, service_id, user_id, browser_session_id, redirect_uri, created_at, expires_at" + (
-            ", scope" if scope else ""
-        )
-        with psycopg.connect(self._service.conninfo) as connection:
-            copy(connection, f"copy authorization_codes ({columns})", rows)
-        tidy(self._service)
-        fields = {"redirect_uri": REDIRECT_URI, **self.credentials}
+        self._service.tidy()
+        fields = {"redirect_uri": self.REDIRECT_URI, **self.credentials}
         return [Request("POST", "/auth/token", body={"code": code, **fields}) for code in codes]
-
-    def _turns(self, count: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
-        return [self._browsers[number % len(self._browsers)] for number in range(count)]
 
 
 # Proofs of keys, to which tokens are bound (RFC 9449). They are signed before a measurement, and valid until the nonce is a minute old.
 
-NONCE_HEADER: Final = "DPoP-Nonce"
-_SIGNATURE: Final = ec.ECDSA(hashes.SHA256())
+
+def _proof(key: ec.EllipticCurvePrivateKey, method: str, url: str, **claims: str) -> str:
+    header = {"typ": "dpop+jwt", "jwk": ECAlgorithm.to_jwk(key.public_key(), as_dict=True)}
+    payload = {"jti": uuid4().hex, "htm": method, "htu": url, "iat": int(time.time()), **claims}
+    return jwt.PyJWS().encode(json.dumps(payload).encode(), key, "ES256", header)
 
 
-class Key:
-    """A key of an application."""
-
-    def __init__(self) -> None:
-        self._private = ec.generate_private_key(ec.SECP256R1())
-        jwk = ECAlgorithm.to_jwk(self._private.public_key(), as_dict=True)
-        self._header = base64url(json.dumps({"typ": "dpop+jwt", "alg": "ES256", "jwk": jwk}).encode())
-
-    def proof(self, method: str, url: str, nonce: str, token: str = "") -> str:
-        """Return a new proof for a request, with the nonce unless it is empty."""
-        claims = {"jti": uuid4().hex, "htm": method, "htu": url, "iat": int(time.time())}
-        claims |= {"nonce": nonce} if nonce else {}
-        claims |= {"ath": base64url(digest(token))} if token else {}
-        text = f"{self._header}.{base64url(json.dumps(claims).encode())}"
-        r, s = utils.decode_dss_signature(self._private.sign(text.encode(), _SIGNATURE))
-        return f"{text}.{base64url(r.to_bytes(32) + s.to_bytes(32))}"
-
-
-@dataclass(frozen=True, slots=True)
-class BoundReads:
-    """Reads with tokens that are bound to keys, each of another user."""
-
-    service: Service
-    holders: Sequence[tuple[Key, str]]  # a key and an access token
-
-    def requests(self, count: int) -> list[Request]:
-        """Return `count` requests of the holders in turn, each with a new proof."""
-        url, nonce = f"{self.service.address}/api/user", current_nonce(self.service)
-        turns = (self.holders[number % len(self.holders)] for number in range(count))
-        return [Request("GET", "/api/user", token, proof=key.proof("GET", url, nonce, token)) for key, token in turns]
-
-
-def bound_reads(service: Service, count: int) -> BoundReads:
-    """Return the reads of `count` users. The service has at least as many accounts."""
-    nonce, holders = current_nonce(service), []
+def bound_reads(service: Service, count: int) -> Callable[[int], list[Request]]:
+    """Return a function that returns reads of `count` users in turn, each with a token bound to a key and a new proof."""
+    url, nonce, holders = f"{service.address}/auth/token", _current_nonce(service), []
     for exchange in RelyingApplication(service).exchanges(count):
-        key = Key()
-        proof = key.proof("POST", f"{service.address}{exchange.path}", nonce)
-        status, body = service.send(Request(exchange.method, exchange.path, body=exchange.body, proof=proof))
-        tokens = json.loads(body)
-        if status != 200 or tokens["token_type"] != "DPoP":  # noqa: S105  (a scheme)
-            raise MeasurementFailed(f"The tokens are not bound to the key: {status} {body.decode()[:200]}")
+        key = ec.generate_private_key(ec.SECP256R1())
+        tokens = service.ask(Request("POST", exchange.path, body=exchange.body, more={"DPoP": _proof(key, "POST", url, nonce=nonce)}))
+        if tokens["token_type"] != "DPoP":  # noqa: S105  (a scheme)
+            raise MeasurementFailed(f"The tokens are not bound to the key: {tokens}")
         holders.append((key, tokens["access_token"]))
-    return BoundReads(service, holders)
+
+    def reads(number: int) -> Iterator[Request]:
+        url, nonce = f"{service.address}/api/user", _current_nonce(service)
+        for turn in range(number):
+            key, token = holders[turn % len(holders)]
+            proof = _proof(key, "GET", url, nonce=nonce, ath=base64url(digest(token)))
+            yield Request("GET", "/api/user", more={"Authorization": f"DPoP {token}", "DPoP": proof})
+
+    return lambda number: list(reads(number))
 
 
-def current_nonce(service: Service) -> str:
+def _current_nonce(service: Service) -> str:
     """Return the nonce that the service asks for. Raises: MeasurementFailed."""
-    path = "/auth/token"
-    headers = {"DPoP": Key().proof("POST", f"{service.address}{path}", ""), "Content-Type": "application/x-www-form-urlencoded"}
-    request = urllib.request.Request(f"{service.address}{path}", b"grant_type=refresh_token&refresh_token=x", headers)  # noqa: S310
-    try:
-        with urllib.request.urlopen(request):  # noqa: S310
-            nonce = None
-    except urllib.error.HTTPError as error:
-        nonce = error.headers[NONCE_HEADER]
+    headers = {"DPoP": _proof(ec.generate_private_key(ec.SECP256R1()), "POST", f"{service.address}/auth/token")}
+    form = {"grant_type": "refresh_token", "refresh_token": "x"}
+    nonce: Any = service.send(Request("POST", "/auth/token", form=form, more=headers)).headers.get("DPoP-Nonce")
     if not nonce:
         raise MeasurementFailed("The service does not ask for a nonce.")
-    return nonce
+    return str(nonce)

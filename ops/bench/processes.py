@@ -5,15 +5,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 _PR_SET_PDEATHSIG: Final = 1
 _STOP_TIMEOUT: Final = 40.0  # seconds; a service drains for up to 30
 _libc = ctypes.CDLL(None)
+T = TypeVar("T")
 
 
 class MeasurementFailed(Exception):
@@ -61,6 +63,16 @@ class Child:
         except subprocess.TimeoutExpired:
             raise MeasurementFailed(f"{self._process.args!r} did not end within {timeout:.0f} s.") from None
 
+    def wait_until(self, ready: Callable[[str], T | None], timeout: float, name: str) -> T:
+        """Wait until `ready` returns a value for the output. Raises: MeasurementFailed if the process ends, or on a timeout."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self.exit_code is None:
+            if value := ready(self.read_output()):
+                return value
+            time.sleep(0.02)
+        problem = "was not ready in time" if self.exit_code is None else "did not start"
+        raise MeasurementFailed(f"{name} {problem}: {self.last_line()}")
+
     def interrupt(self) -> None:
         """Send SIGINT, like Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
@@ -90,11 +102,10 @@ def tree(pid: int) -> list[int]:
     """Return the process and all its descendants."""
     pids = [pid]
     for parent in pids:  # the list grows during the loop
-        for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                pids += map(int, tasks.read_text().split())
-            except OSError:
-                continue  # that thread has just ended
+        with suppress(OSError):  # it has just ended
+            for tasks in Path(f"/proc/{parent}/task").glob("*/children"):
+                with suppress(OSError):  # that thread has just ended
+                    pids += map(int, tasks.read_text().split())
     return pids
 
 

@@ -1,16 +1,10 @@
 -- Sends the requests of a file in turn, again and again, or with "once" up to the end of the file.
--- Arguments: the file, the number of wrk's threads, and "once" or "again". A line has the method, the path, the body
--- and the headers, separated by tabs.
+-- Arguments: the file, and "once" or "again". A line has the method, the path, the body and the headers, separated by tabs.
 
-local threads = 0
-
-function setup(thread)
-   thread:set("position", threads) -- each thread starts at another line, so that no two send the same request
-   threads = threads + 1
-end
+local lines, position, once = {}, 0, false
 
 function init(arguments)
-   lines, step, once = {}, tonumber(arguments[2]), arguments[3] == "once"
+   once = arguments[2] == "once"
    for line in io.lines(arguments[1]) do
       local method, path, body, fields = line:match("^([^\t]*)\t([^\t]*)\t([^\t]*)(.*)$")
       local headers = {}
@@ -26,9 +20,8 @@ function request()
       io.flush()
       return lines[#lines] -- a request must be sent
    end
-   local line = lines[position % #lines + 1]
-   position = position + step
-   return line
+   position = position + 1
+   return lines[(position - 1) % #lines + 1]
 end
 
 function done(summary, latency)

@@ -1,188 +1,210 @@
-"""A row of the benchmark's table: the base class, the services that rows share, and the ways to measure.
-
-Each row prepares once. Then each round measures the raw cost and then the service.
-"""
+"""A row of the benchmark's table, and the machinery of all rows: their services, processes, rounds and measurements."""
 
 import json
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from ops.bench import directories, end_users, service, tenants
-from ops.bench.directories import Directories
-from ops.bench.end_users import Applications, add_applications
-from ops.bench.filling import Report
 from ops.bench.processes import Child, MeasurementFailed, RequirementMissing
-from ops.bench.service import Service, email_of, password_of
-from ops.bench.table import Goal, Sample
-from ops.bench.tenants import Tenants, add_tenants
+from ops.bench.service import ROOT, Service, argon2_in_use, clean_environment, started
 from ops.bench.wrk import Load, Request, Wrk
 
 CORES: Final = 2
-ACCOUNTS: Final = 400  # enough that no account has several logins in progress, which count as failures until they are verified
-READERS: Final = 64
 START_TIMEOUT: Final = 20.0  # seconds
 WARM_UP: Final = 1  # seconds of the round before the first one, which does not count
-PAGE: Final = 50  # users on a page
 
 REQUESTS: Final = Wrk(connections=16)
 SEQUENTIAL: Final = Wrk(connections=1)
 
+Say = Callable[[str], None]
+T = TypeVar("T")
 
-class Run:
-    """The filled services that the rows of one run share.
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
+
+    value: float
+    also: Mapping[str, float] = field(default_factory=dict)
+
+
+Measure = Callable[[int], Sample]  # measures for some seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The value that a figure must reach (the bar) and the value that it should reach (the aim).
+
+    A bar without an aim is an upper limit.
+    """
+
+    bar: float
+    aim: float | None = None
+    unit: str = ""  # of the figure; empty for a ratio
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more is better. Then the aim is above the bar."""
+        return self.aim is not None and self.aim > self.bar
+
+    def reached(self, figure: float, target: float) -> bool:
+        return figure >= target if self.at_least else figure <= target
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table. `request` prepares once and returns the measurement of the service; `raw` measures the raw cost."""
+
+    name: str
+    description: str
+    request: "Callable[[Bench], Measure]"
+    raw: "Callable[[Bench, int], Sample] | None"
+    goal: Goal
+    setting: str = ""  # a short description of the load
+    unit: str = "/s"  # of the raw and our measurements
+    repeats: bool = True  # False for a single round
+
+
+class Scale(Protocol):
+    """The amount of data in a database."""
+
+    @property
+    def gigabytes(self) -> float:
+        """The disk space that the data needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filling(Generic[T]):
+    """A large database that rows share: its content, its size (also with --quick), and the function that adds the content.
+
+    The function returns what a large, a small and possibly another organization or service has.
+    """
+
+    name: str
+    full: Scale
+    quick: Scale
+    fill: Callable[[Service, Any, Say], Sequence[T]]
+
+
+@dataclass(slots=True)
+class Shared:
+    """The filled service that the rows of one run share. `source` is the checkout with its code.
 
     Each is large, so only one exists at a time. It is created for the first row that needs it, and
     ends when a row needs another one, or with the run.
     """
 
-    def __init__(self, directory: Path, stack: ExitStack, say: Report, *, quick: bool, source: Path = service.ROOT) -> None:
-        """`source` is the checkout with the code of the services."""
-        self.source = source
-        self._directory = directory
-        self._stack = stack.enter_context(ExitStack())
-        self._say = say
-        self._quick = quick
-        self._name = ""
-        self._shared: tuple[Service, Any] | MeasurementFailed | None = None
+    directory: Path
+    stack: ExitStack
+    say: Say
+    quick: bool
+    source: Path = ROOT
+    seconds: float = 0  # the time it took to fill it
+    _filling: Filling[Any] | None = None
+    _filled: tuple[Service, Sequence[Any]] | MeasurementFailed | None = None
 
-    def tenants(self) -> tuple[Service, Tenants]:
-        """Return a service with one worker and many organizations. Raises: MeasurementFailed, again for each row."""
-        scale = tenants.QUICK if self._quick else tenants.FULL
-        return self._get("organizations", scale.gigabytes, lambda on: add_tenants(on, scale, self._say))
-
-    def applications(self) -> tuple[Service, Applications]:
-        """Return a service with one worker and many end users of applications. Raises: MeasurementFailed, again for each row."""
-        scale = end_users.QUICK if self._quick else end_users.FULL
-        return self._get("end users", scale.gigabytes, lambda on: add_applications(on, scale, self._say))
-
-    def directories(self) -> tuple[Service, Directories]:
-        """Return a service with one worker and many provisioned users. Raises: MeasurementFailed, again for each row."""
-        users = directories.QUICK if self._quick else directories.FULL
-        return self._get("provisioned users", directories.GIGABYTES, lambda on: directories.add_directories(on, users, self._say))
-
-    def _get(self, name: str, needed: float, fill: Callable[[Service], Any]) -> tuple[Service, Any]:
-        if self._name != name:
-            self._stack.close()
-            self._name = name
+    def get(self, filling: Filling[T]) -> tuple[Service, Sequence[T]]:
+        """Return the filled service, which has one worker, and its content. Raises: MeasurementFailed, again for each row."""
+        if self._filling is not filling:
+            self.stack.close()
+            self._filling = filling
             try:
-                self._shared = self._new(needed, fill)
+                self._filled = self._fill(filling)
             except MeasurementFailed as reason:
-                self._shared = reason
-        if isinstance(self._shared, MeasurementFailed):
-            raise self._shared
-        assert self._shared is not None
-        return self._shared
+                self._filled = reason
+        if isinstance(self._filled, MeasurementFailed):
+            raise self._filled
+        assert self._filled is not None
+        return self._filled
 
-    def _new(self, needed: float, fill: Callable[[Service], Any]) -> tuple[Service, Any]:
-        free = shutil.disk_usage(self._directory).free / 2**30
-        if free < needed:
+    def scale(self, filling: Filling[T]) -> Scale:
+        return filling.quick if self.quick else filling.full
+
+    def _fill(self, filling: Filling[T]) -> tuple[Service, Sequence[T]]:
+        scale, free = self.scale(filling), shutil.disk_usage(self.directory).free / 2**30
+        if free < scale.gigabytes:
             raise RequirementMissing(
-                f"The {self._name} need {needed:.0f} GB on the disk of {self._directory.parent}, which has {free:.0f} free."
+                f"The {filling.name} need {scale.gigabytes:.0f} GB on the disk of {self.directory.parent}, which has {free:.0f} free."
             )
-        data = self._directory / "shared"
-        self._stack.callback(shutil.rmtree, data, ignore_errors=True)
-        started = start_service(data, self._stack, 1, service.argon2_in_use(), self.source)
-        return started, fill(started)
+        data = self.directory / "shared"
+        self.stack.callback(shutil.rmtree, data, ignore_errors=True)
+        build = argon2_in_use()
+        on = self.stack.enter_context(started(data, workers=1, argon2_build=build, source=self.source))
+        self.say(f"  {scale} ...")
+        began = time.monotonic()
+        content = filling.fill(on, scale, self.say)
+        self.say("  vacuum and analyze ...")
+        on.tidy()
+        self.seconds = time.monotonic() - began
+        return on, content
 
 
-class Row(ABC):
-    """A row of the table: `prepare` runs once, then `raw` and `ours` by turns. The stack ends everything that the row starts."""
+class Bench:
+    """A row under measurement. Its `request` starts the services with it, and leaves the rest of what the rounds need."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
-    goal: ClassVar[Goal]
-    unit: ClassVar[str] = "/s"  # of the raw and our measurements
-    setting: str  # a short description of the load
-    repeats: ClassVar[bool] = True  # False for a single round
+    service: Service
+    easier: Measure  # the same work under the condition that the row compares with
 
-    def __init__(self, directory: Path, stack: ExitStack, run: Run) -> None:
-        self.directory = directory  # an empty directory for this row
-        self.stack = stack
-        self.run = run
+    def __init__(self, row: Row, shared: Shared, directory: Path, stack: ExitStack, seconds: int) -> None:
+        """`seconds` is the duration of all rounds."""
+        self.shared = shared
+        self.directory = new_directory(directory)
+        self.seconds = seconds + WARM_UP + 1  # for which a row needs requests
+        self.setting = row.setting
+        self.beside: dict[str, Measure] = {}  # shown for comparison
+        self.plans: Callable[[], Sequence[str]] = list  # the query plans behind the measurement, if the row shows them
+        self._stack = stack
+        self._raw_servers: dict[str, str] = {}
 
-    @abstractmethod
-    def prepare(self, seconds: int, rounds: int) -> None:
-        """Start and fill everything for `rounds` rounds of `seconds` each. Raises: MeasurementFailed, like the methods below."""
+    def start(self, workers: int = 1, **options: Any) -> Service:
+        """Start the service until the row ends, as `starting` does."""
+        self.service = self._stack.enter_context(self.starting(workers, **options))
+        return self.service
 
-    def raw(self, seconds: int) -> Sample | None:
-        """Measure the raw cost, or return None if the row has none."""
-        return None
+    def starting(
+        self, workers: int = 1, *, data: str = "data", build: Callable[[], Path | None] = argon2_in_use, **settings: str
+    ) -> AbstractContextManager[Service]:
+        """Start the service for a block, on the database in `data`, which is created if it does not exist.
 
-    @abstractmethod
-    def ours(self, seconds: int) -> Sample:
-        """Measure the service."""
+        By default, it has the Argon2 build that `./run` would use.
+        """
+        return started(self.directory / data, workers=workers, argon2_build=build(), source=self.shared.source, **settings)
 
-    def comparisons(self, seconds: int) -> Mapping[str, Sample]:
-        """Measure further values for comparison, by name."""
-        return {}
+    def raw_server(self, name: str) -> str:
+        """Return the address of one of the servers in raw.py. It starts for the first call, and ends with the row."""
+        if name not in self._raw_servers:
+            child = self._stack.enter_context(self._raw_child(name))
+            child.wait_until(lambda output: output.endswith("}\n"), START_TIMEOUT, "The bare application")
+            self._raw_servers[name] = json.loads(child.last_line())["address"]
+        return self._raw_servers[name]
 
-    def plans(self) -> Sequence[str]:
-        """Return the query plans behind the measurement, if the row shows them."""
-        return ()
+    def run_raw(self, seconds: int, name: str, *arguments: object, build: Path | None = None) -> Any:
+        """Run one of the measurements in raw.py, and return its output. Raises: MeasurementFailed."""
+        with self._raw_child(name, *arguments, build=build) as child:
+            if child.wait(seconds + START_TIMEOUT) != 0:
+                raise MeasurementFailed(f"The raw measurement {name} failed: {child.last_line()}")
+        return json.loads(child.last_line())
 
-    def start_service(self, workers: int, **settings: str) -> Service:
-        """Start the service on an empty database, with these settings and with the Argon2 build that `./run` would use."""
-        return start_service(self.directory / "data", self.stack, workers, service.argon2_in_use(), self.run.source, **settings)
-
-
-class BareAppRow(Row):
-    """A row that compares requests to one worker with requests to a bare application on Hypercorn's Trio worker."""
-
-    setting = f"1 worker, {REQUESTS.connections} connections"
-
-    def prepare(self, seconds: int, rounds: int) -> None:
-        self.bare = start_bare_app(self, "hypercorn")
-        self.service = self.start_service(workers=1)
-
-    def raw(self, seconds: int) -> Sample:
-        self.service.settle()
-        return load_sample(REQUESTS.drive(self.bare, [Request("GET", "/")], seconds))
+    def _raw_child(self, name: str, *arguments: object, build: Path | None = None) -> Child:
+        command = [sys.executable, "-m", "ops.bench.raw", name, *map(str, arguments)]
+        return Child(command, clean_environment(build), self.directory / f"raw-{name}")
 
 
-def start_service(data: Path, stack: ExitStack, workers: int, argon2_build: Path | None, source: Path, **settings: str) -> Service:
-    """Start the service of the checkout `source` on the database in `data`, which is created if it does not exist."""
-    data.mkdir(exist_ok=True)
-    data.chmod(0o755)  # PostgreSQL runs as another user if this process runs as root
-    return stack.enter_context(service.started(data, workers=workers, argon2_build=argon2_build, source=source, **settings))
+def new_directory(path: Path) -> Path:
+    path.mkdir()
+    path.chmod(0o755)  # PostgreSQL runs as another user if this process runs as root
+    return path
 
 
-def raw_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "ops.bench.raw", *arguments]
-
-
-def start_bare_app(row: Row, server: str) -> str:
-    """Start the bare application on one of the servers in raw.py until the row ends, and return its address."""
-    child = Child(raw_command(server), service.clean_environment(None), row.directory / f"bare-{server}")
-    row.stack.enter_context(child)
-    deadline = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < deadline and child.exit_code is None:
-        if child.read_output().endswith("}\n"):
-            return str(json.loads(child.last_line())["address"])
-        time.sleep(0.02)
-    raise MeasurementFailed(f"The bare application did not start: {child.last_line()}")
-
-
-def load_sample(load: Load) -> Sample:
+def drive_bare(address: str, seconds: int) -> Sample:
+    load = REQUESTS.drive(address, [Request("GET", "/")], seconds)
     return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99})
-
-
-def ask(on: Service, request: Request) -> Any:
-    return on.ask(request.method, request.path, request.body, request.token, request.key)
-
-
-def check_body(on: Service, request: Request, part: str, status: int = 200) -> None:
-    """Raise MeasurementFailed unless the response has this status and contains `part`."""
-    actual, body = on.send(request)
-    check_equal(f"The status of {request.method} {request.path}", actual, status)
-    if part not in body.decode(errors="replace"):
-        raise MeasurementFailed(f"{request.method} {request.path} does not contain {part}.")
 
 
 def check_equal(name: str, value: object, expected: object) -> None:
@@ -193,17 +215,17 @@ def check_equal(name: str, value: object, expected: object) -> None:
 
 def measure_sequentially(on: Service, request: Request, seconds: int) -> Sample:
     """Measure the duration of one request without any other load. Raises: MeasurementFailed."""
-    load, costs = drive_and_check(on, SEQUENTIAL, [request], seconds)
+    load, costs = _drive_and_check(on, SEQUENTIAL, [request], seconds)
     return Sample(load.p50, {"p99 {} ms": load.p99, "{} pages/s": load.rate, **costs})
 
 
 def measure(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> Sample:
     """Measure the requests of one route per second, and the cost of each. Raises: MeasurementFailed."""
-    load, costs = drive_and_check(on, wrk, requests, seconds)
+    load, costs = _drive_and_check(on, wrk, requests, seconds)
     return Sample(load.rate, {"p50 {} ms": load.p50, "p99 {} ms": load.p99, **costs})
 
 
-def drive_and_check(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> tuple[Load, Mapping[str, float]]:
+def _drive_and_check(on: Service, wrk: Wrk, requests: Sequence[Request], seconds: int) -> tuple[Load, Mapping[str, float]]:
     """Send requests of one route, and return the load and the cost of each request.
 
     Raises: MeasurementFailed if a request failed, or has no line in the access log.
@@ -219,18 +241,3 @@ def drive_and_check(on: Service, wrk: Wrk, requests: Sequence[Request], seconds:
     if logged < load.requests:
         raise MeasurementFailed(f"Of {load.requests} requests, {logged} are in the access log.")
     return load, on.usage().since(usage, logged)
-
-
-def logins() -> list[Request]:
-    """Return one login request per account."""
-    return [
-        Request("POST", "/api/auth/login", body={"email": email_of(number), "password": password_of(number)}) for number in range(ACCOUNTS)
-    ]
-
-
-def reads(tokens: Sequence[str]) -> list[Request]:
-    return [Request("GET", "/api/user", token) for token in tokens]
-
-
-def refreshes(tokens: Sequence[str]) -> list[Request]:
-    return [Request("POST", "/api/auth/refresh", body={"refresh_token": token}) for token in tokens]

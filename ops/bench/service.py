@@ -1,4 +1,4 @@
-"""The service under measurement, with its accounts and sessions."""
+"""The service under measurement."""
 
 import http.client
 import json
@@ -6,22 +6,17 @@ import os
 import re
 import sys
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit
 
-import argon2
 import psycopg
 
 from adapters.postgres.engine import embedded
-from core.kernel.values import digest, new_secret
 from ops.bench.processes import Child, MeasurementFailed, cpu_seconds, has_loaded, name_of, settle, tree
 from ops.bench.wrk import Request
 
@@ -75,21 +70,34 @@ class Usage:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response of the service."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: str
+
+
+@dataclass(slots=True)
 class Service:
     """A running service with its own database. `started` creates it."""
 
-    def __init__(self, child: Child, address: str, conninfo: str, directory: Path, start: float) -> None:
-        self._child = child
-        self.start = start  # seconds until it was ready
-        self.pid = child.pid
-        self.address = address
-        self.conninfo = conninfo
-        self.directory = directory
+    child: Child
+    address: str
+    conninfo: str
+    directory: Path
+    argon2_build: Path | None
+    start: float  # seconds until it was ready
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
 
     def settle(self) -> None:
         """Wait until the service is idle. Raises: MeasurementFailed if it does not become idle, or has ended."""
-        if self._child.exit_code is not None:
-            raise MeasurementFailed(f"The service has ended: {self._child.last_line()}")
+        if self.child.exit_code is not None:
+            raise MeasurementFailed(f"The service has ended: {self.child.last_line()}")
         settle(self.pid)
 
     def usage(self) -> Usage:
@@ -103,7 +111,7 @@ class Service:
         return Usage(cpu_seconds(service), cpu_seconds(database))
 
     def log_lines(self, containing: str) -> int:
-        with self._child.output.open(errors="replace") as file:
+        with self.child.output.open(errors="replace") as file:
             return sum(containing in line for line in file)
 
     @contextmanager
@@ -112,43 +120,58 @@ class Service:
         try:
             yield
         except MeasurementFailed as reason:
-            with self._child.output.open(errors="replace") as file:
-                failed = Counter(failure for line in file if (failure := _failure(line)))
+            with self.child.output.open(errors="replace") as file:
+                entries = [json.loads(line) for line in file if '"logger":"access"' in line]
+            failed = Counter(
+                f"{one['method']} {one['route']} {one['status']} {one.get('error_code', '')}".rstrip()
+                for one in entries
+                if one["status"] >= 400
+            )
             if not failed:
                 raise
             most = ", ".join(f"{count} x {failure}" for failure, count in failed.most_common(3))
             raise MeasurementFailed(f"{reason} In the access log: {most}.") from None
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = "", key: str = "") -> Any:
-        """Send a request and return the decoded response. Raises: MeasurementFailed if it is not a success."""
-        status, answer = self.send(Request(method, path, token, body, key))
-        if status != 200:
-            raise MeasurementFailed(f"{method} {path} returned {status}: {answer.decode(errors='replace')[:200]}")
-        return json.loads(answer)
-
-    def send(self, request: Request) -> tuple[int, bytes]:
-        """Send a request and return the status and the body of the response."""
+    def send(self, request: Request) -> Response:
         return _exchange(self.address, request)
 
+    def check(self, request: Request, part: str = "", status: int = 200) -> str:
+        """Return the body of the response. Raises: MeasurementFailed unless it has this status and contains `part`."""
+        response = self.send(request)
+        if response.status != status:
+            raise MeasurementFailed(f"{request.method} {request.path} returned {response.status}: {response.body[:200]}")
+        if part not in response.body:
+            raise MeasurementFailed(f"{request.method} {request.path} does not contain {part}.")
+        return response.body
 
-def _failure(line: str) -> str:
-    """Return the route and status of a failed request in the access log, or an empty string."""
-    if '"logger":"access"' not in line:
-        return ""
-    entry = json.loads(line)
-    if entry["status"] < 400:
-        return ""
-    return f"{entry['method']} {entry['route']} {entry['status']} {entry.get('error_code', '')}".rstrip()
+    def ask(self, request: Request) -> Any:
+        """Return the decoded response. Raises: MeasurementFailed if it is not a success."""
+        return json.loads(self.check(request))
+
+    def query(self, statement: LiteralString, **values: object) -> list[tuple[Any, ...]]:
+        """Execute one SQL statement with these values, and return its rows."""
+        # ClientCursor puts the values into the statement, which then needs no types.
+        with psycopg.connect(self.conninfo, cursor_factory=psycopg.ClientCursor) as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+    def tidy(self) -> None:
+        """Update the statistics, and finish pending writes, so that neither happens during a measurement."""
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            connection.execute("vacuum analyze")
+            connection.execute("checkpoint")
 
 
 @contextmanager
 def started(directory: Path, *, workers: int, argon2_build: Path | None, source: Path = ROOT, **settings: str) -> Iterator[Service]:
-    """Run `gatehouse serve` with these settings on a new embedded database in `directory` until the block ends.
+    """Run `gatehouse serve` with these settings until the block ends. Its embedded database in `directory` is created if missing.
 
     `source` is the checkout with the code of the service.
 
     Raises: MeasurementFailed if the service does not start.
     """
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)  # PostgreSQL runs as another user if this process runs as root
     environment = {
         **clean_environment(argon2_build),
         **SETTINGS,
@@ -160,122 +183,39 @@ def started(directory: Path, *, workers: int, argon2_build: Path | None, source:
     command = [sys.executable, "-m", "entrypoints.cli", "serve", "--welcome"]  # only the welcome text contains the port
     began = time.monotonic()
     with Child(command, environment, directory / "log", source) as child:
-        address = _address_of(child)
+        address = child.wait_until(_ready_address, START_TIMEOUT, "The service")
         start = time.monotonic() - began
         conninfo = embedded.attach(directory / "postgres")
         if conninfo is None:
             raise MeasurementFailed("The service has no embedded database.")
-        service = Service(child, address, conninfo, directory, start)
+        service = Service(child, address, conninfo, directory, argon2_build, start)
         service.settle()  # by then every worker has started, because starting keeps a processor busy
-        _check_argon2(service, workers, argon2_build)
+        _check_argon2(service, workers)
         yield service
 
 
-def _address_of(child: Child) -> str:
-    deadline = time.monotonic() + START_TIMEOUT
-    while time.monotonic() < deadline:
-        if child.exit_code is not None:
-            raise MeasurementFailed(f"The service did not start: {child.last_line()}")
-        found = re.search(r"serves on\s+(http://\S+)", child.read_output())
-        if found and _is_ready(found[1]):
-            return found[1]
-        time.sleep(0.02)
-    raise MeasurementFailed(f"The service was not ready within {START_TIMEOUT:.0f} s: {child.last_line()}")
-
-
-def _is_ready(address: str) -> bool:
+def _ready_address(output: str) -> str | None:
+    found = re.search(r"serves on\s+(http://\S+)", output)
     try:
-        return _exchange(address, Request("GET", "/health/ready"))[0] == 200
+        return found[1] if found and _exchange(found[1], Request("GET", "/health/ready")).status == 200 else None
     except OSError:
-        return False
+        return None
 
 
-def _check_argon2(service: Service, workers: int, build: Path | None) -> None:
+def _check_argon2(service: Service, workers: int) -> None:
     built = argon2_built_here()
     servers = [pid for pid in tree(service.pid) if name_of(pid) != "postgres"][1 if workers > 1 else 0 :]
     if len(servers) != workers:
         raise MeasurementFailed(f"The service has {len(servers)} workers, not {workers}.")
-    if built is not None and any(has_loaded(pid, built) != (build is not None) for pid in servers):
+    if built is not None and any(has_loaded(pid, built) != (service.argon2_build is not None) for pid in servers):
         raise MeasurementFailed("The service uses another build of Argon2 than the requested one.")
 
 
-def _exchange(address: str, request: Request) -> tuple[int, bytes]:
+def _exchange(address: str, request: Request) -> Response:
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
     try:
         connection.request(request.method, request.path, request.content() or None, request.headers())
         response = connection.getresponse()
-        return response.status, response.read()
+        return Response(response.status, response.headers, response.read().decode(errors="replace"))
     finally:
         connection.close()
-
-
-# Accounts and sessions
-
-
-def email_of(number: int) -> str:
-    return f"person-{number}@bench.example"
-
-
-def password_of(number: int) -> str:
-    return f"the password of person {number}"
-
-
-def add_accounts(service: Service, count: int) -> None:
-    """Add verified accounts, numbered from 0, each with a different password."""
-    hasher = argon2.PasswordHasher(time_cost=ARGON2_TIME_COST, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_PARALLELISM)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        hashes = list(threads.map(lambda number: hasher.hash(password_of(number)), range(count)))
-    now = datetime.now(UTC)
-    columns = "id, email, email_verified_at, first_verified_at, password_hash, origin, created_at, updated_at"
-    rows = [(uuid.uuid4(), email_of(number), now, now, hashed, "platform", now, now) for number, hashed in enumerate(hashes)]
-    with psycopg.connect(service.conninfo) as connection:
-        _copy(connection, f"copy users ({columns}) from stdin", rows)
-    tidy(service)
-
-
-def add_sessions(service: Service, count: int) -> list[str]:
-    """Add sessions of these accounts in turn, and return the unused refresh token of each."""
-    now = datetime.now(UTC)
-    ends = now + timedelta(days=30)
-    tokens = [new_secret() for _ in range(count)]
-    sessions = [uuid.uuid4() for _ in range(count)]
-    with psycopg.connect(service.conninfo) as connection:
-        users = [row[0] for row in connection.execute("select id from users where email like '%@bench.example'")]
-        _copy(
-            connection,
-            "copy sessions (id, user_id, created_at, expires_at, ends_at) from stdin",
-            [(session, users[number % len(users)], now, ends, ends) for number, session in enumerate(sessions)],
-        )
-        _copy(
-            connection,
-            "copy refresh_tokens (token_hash, session_id, generation, created_at) from stdin",
-            [(digest(token), session, 1, now) for token, session in zip(tokens, sessions, strict=True)],
-        )
-    tidy(service)
-    return tokens
-
-
-def access_tokens(service: Service, count: int) -> list[str]:
-    """Sign in with the first `count` accounts and return their access tokens."""
-    return [
-        str(service.ask("POST", "/api/auth/login", {"email": email_of(number), "password": password_of(number)})["access_token"])
-        for number in range(count)
-    ]
-
-
-def database_version(service: Service) -> str:
-    with psycopg.connect(service.conninfo) as connection:
-        return f"{connection.info.server_version // 10000}.{connection.info.server_version % 10000}"
-
-
-def _copy(connection: psycopg.Connection[Any], statement: LiteralString, rows: Sequence[Sequence[object]]) -> None:
-    with connection.cursor().copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
-
-
-def tidy(service: Service) -> None:
-    """Update the statistics, and finish pending writes, so that neither happens during a measurement."""
-    with psycopg.connect(service.conninfo, autocommit=True) as connection:
-        connection.execute("vacuum analyze")
-        connection.execute("checkpoint")

@@ -1,37 +1,11 @@
 """The results of a benchmark: verdicts against bars and aims, and the table in Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One measurement. `also` has further values of it, by a template for their text, such as "p99 {} ms"."""
-
-    value: float
-    also: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """The value that a figure must reach (the bar) and the value that it should reach (the aim).
-
-    A bar without an aim is an upper limit.
-    """
-
-    bar: float
-    aim: float | None = None
-    unit: str = ""  # of the figure; empty for a ratio
-
-    @property
-    def at_least(self) -> bool:
-        """Whether more is better. Then the aim is above the bar."""
-        return self.aim is not None and self.aim > self.bar
-
-    def reached(self, figure: float, target: float) -> bool:
-        return figure >= target if self.at_least else figure <= target
+from ops.bench.row import Row, Sample
 
 
 class Verdict(Enum):
@@ -44,17 +18,14 @@ class Verdict(Enum):
     ABSENT = "- not measured"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """A row after its rounds. If the goal has a unit, the figure is the measurement itself, and the raw cost is only shown."""
 
-    name: str
-    description: str
-    unit: str
-    goal: Goal
-    raw: Sequence[Sample] = ()
-    ours: Sequence[Sample] = ()
-    beside: Mapping[str, Sequence[Sample]] = field(default_factory=dict)  # shown for comparison, without a verdict
+    row: Row
+    raw: list[Sample] = field(default_factory=list)
+    ours: list[Sample] = field(default_factory=list)
+    beside: dict[str, list[Sample]] = field(default_factory=dict)  # shown for comparison, without a verdict
     setting: str = ""
     plans: Sequence[str] = ()  # of its statements
     problem: str = ""  # the reason if the row has no figures
@@ -68,7 +39,7 @@ class Result:
     @property
     def figures(self) -> list[float]:
         """The figures per round: the ratios, or the measurements if the goal has a unit."""
-        return self.ratios if self.ratios and not self.goal.unit else values(self.ours)
+        return self.ratios if self.ratios and not self.row.goal.unit else values(self.ours)
 
     @property
     def figure(self) -> float:
@@ -79,9 +50,9 @@ class Result:
     def verdict(self) -> Verdict:
         if self.problem:
             return Verdict.ABSENT if self.absent else Verdict.FAILED
-        if self.goal.aim is not None and self.goal.reached(self.figure, self.goal.aim):
+        if self.row.goal.aim is not None and self.row.goal.reached(self.figure, self.row.goal.aim):
             return Verdict.AIM
-        return Verdict.BAR if self.goal.reached(self.figure, self.goal.bar) else Verdict.MISSED
+        return Verdict.BAR if self.row.goal.reached(self.figure, self.row.goal.bar) else Verdict.MISSED
 
 
 def values(samples: Iterable[Sample]) -> list[float]:
@@ -129,7 +100,7 @@ def details(results: Sequence[Result]) -> str:
 
 def plans(results: Sequence[Result]) -> str:
     """Return the query plans of the rows in Markdown."""
-    sections = [[f"### {result.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
+    sections = [[f"### {result.row.name}", *(f"```text\n{plan}\n```" for plan in result.plans)] for result in results if result.plans]
     return "\n\n".join(part for parts in sections for part in parts)
 
 
@@ -138,27 +109,27 @@ def _cell(text: str) -> str:
 
 
 def _cells(result: Result) -> list[str]:
-    unit = result.goal.unit
-    goal = ["" if target is None else with_unit(target, unit) for target in (result.goal.bar, result.goal.aim)]
+    unit = result.row.goal.unit
+    goal = ["" if target is None else with_unit(target, unit) for target in (result.row.goal.bar, result.row.goal.aim)]
     if result.problem:
-        return [result.name, result.description, "", "", "", *goal, f"{result.verdict.value}: {result.problem}"]
-    raw = with_unit(median(values(result.raw)), result.unit) if result.raw else ""
-    ours = with_unit(median(values(result.ours)), result.unit)
+        return [result.row.name, result.row.description, "", "", "", *goal, f"{result.verdict.value}: {result.problem}"]
+    raw = with_unit(median(values(result.raw)), result.row.unit) if result.raw else ""
+    ours = with_unit(median(values(result.ours)), result.row.unit)
     each = result.figures
     figure = with_unit(result.figure, unit)
     if len(each) > 1:
         figure += f" ({number(min(each))} to {number(max(each))})"
-    return [result.name, result.description, raw, ours, figure, *goal, result.verdict.value]
+    return [result.row.name, result.row.description, raw, ours, figure, *goal, result.verdict.value]
 
 
 def _detail(result: Result, setting: str) -> list[str]:
-    lines = [f"- **{result.name}**: {setting}".rstrip()]
+    lines = [f"- **{result.row.name}**: {setting}".rstrip()]
     if result.raw:
-        lines.append(f"  - raw: {summary(result.raw, result.unit)}")
-    compared = f"; {number(median(result.ratios))} of raw" if result.ratios and result.goal.unit else ""
-    lines.append(f"  - ours: {summary(result.ours, result.unit)}{compared}")
+        lines.append(f"  - raw: {summary(result.raw, result.row.unit)}")
+    compared = f"; {number(median(result.ratios))} of raw" if result.ratios and result.row.goal.unit else ""
+    lines.append(f"  - ours: {summary(result.ours, result.row.unit)}{compared}")
     for what, samples in result.beside.items():
-        line = f"  - for comparison, {what}: {summary(samples, result.unit)}"
+        line = f"  - for comparison, {what}: {summary(samples, result.row.unit)}"
         if result.raw:
             ratio = median([beside.value / raw.value for raw, beside in zip(result.raw, samples, strict=True)])
             line += f"; {number(ratio)} of raw"

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -28,27 +28,14 @@ class Request:
     path: str
     token: str = ""
     body: Mapping[str, Any] | None = None  # sent as JSON
-    key: str = ""  # a service's API key
-    signature: str = ""  # the payment provider's signature of this body
-    cookie: str = ""
     form: Mapping[str, str] | None = None  # sent instead of a JSON body
-    proof: str = ""  # of the key that the token is bound to (RFC 9449)
+    more: Mapping[str, str] = field(default_factory=dict)  # further headers
 
     def headers(self) -> dict[str, str]:
-        headers = {
-            "Authorization": f"{'DPoP' if self.proof else 'Bearer'} {self.token}" if self.token else "",
-            "DPoP": self.proof,
-            "X-Api-Key": self.key,
-            "billing-signature": self.signature,
-            "Cookie": self.cookie,
-            "Content-Type": self._content_type(),
-        }
-        return {name: value for name, value in headers.items() if value}
-
-    def _content_type(self) -> str:
-        if self.form is not None:
-            return "application/x-www-form-urlencoded"
-        return "" if self.body is None else "application/json"
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        if self.form is not None or self.body is not None:
+            headers["Content-Type"] = "application/json" if self.form is None else "application/x-www-form-urlencoded"
+        return {**headers, **self.more}
 
     def content(self) -> str:
         """Return the body as it is sent. It contains no tab and no line break."""
@@ -80,7 +67,6 @@ class Wrk:
     """The use of wrk: the number of connections, each with one request at a time."""
 
     connections: int
-    threads: int = 1
     refused: bool = False  # every response must be an error (status 400 or above), instead of none
 
     def drive(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Load:
@@ -88,39 +74,30 @@ class Wrk:
 
         Raises: MeasurementFailed if a response is not a success, or not an error where `refused` is set.
         """
-        with self.driving(address, requests, seconds, once=once) as running:
-            return running.result(seconds + 2 * _ANSWER_WITHIN)
+        with self.driving(address, requests, seconds, once=once) as child:
+            while once and child.exit_code is None:
+                if "end\n" in child.read_output():
+                    child.interrupt()
+                    break
+                time.sleep(0.05)
+            return self.result(child, seconds + 2 * _ANSWER_WITHIN)
 
     @contextmanager
-    def driving(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Iterator["Running"]:
+    def driving(self, address: str, requests: Sequence[Request], seconds: int, *, once: bool = False) -> Iterator[Child]:
         """Send `requests` in the background. The end of the block stops wrk, so call `result` before."""
         with tempfile.TemporaryDirectory(prefix="gatehouse-wrk-") as directory:
             file = Path(directory, "requests")
             file.write_text("".join(request.line() for request in requests))
-            command = ["wrk", f"-t{self.threads}", f"-c{self.connections}", f"-d{seconds}s", f"--timeout={_ANSWER_WITHIN}s"]
-            command += ["-s", str(_SCRIPT), address, "--", str(file), str(self.threads), "once" if once else "again"]
+            command = ["wrk", "-t1", f"-c{self.connections}", f"-d{seconds}s", f"--timeout={_ANSWER_WITHIN}s"]
+            command += ["-s", str(_SCRIPT), address, "--", str(file), "once" if once else "again"]
             with Child(command, os.environ, Path(directory, "output")) as child:
-                yield Running(child, self.threads if once else 0, self.refused)
+                yield child
 
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A running wrk."""
-
-    child: Child
-    ends: int  # how often wrk reports the end of its requests; 0 if it never does
-    refused: bool = False  # as in Wrk
-
-    def result(self, timeout: float) -> Load:
-        """Wait for the end and return the load. Raises: MeasurementFailed."""
-        while self.ends and self.child.exit_code is None:
-            if self.child.read_output().count("end\n") >= self.ends:
-                self.child.interrupt()
-                break
-            time.sleep(0.05)
-        if self.child.wait(timeout) != 0:
-            raise MeasurementFailed(f"wrk failed: {self.child.last_line()}.")
-        return load_from(self.child.read_output(), refused=self.refused)
+    def result(self, child: Child, timeout: float) -> Load:
+        """Wait for the end of wrk and return the load. Raises: MeasurementFailed."""
+        if child.wait(timeout) != 0:
+            raise MeasurementFailed(f"wrk failed: {child.last_line()}.")
+        return load_from(child.read_output(), refused=self.refused)
 
 
 def load_from(output: str, *, refused: bool = False) -> Load:
@@ -132,9 +109,7 @@ def load_from(output: str, *, refused: bool = False) -> Load:
     requests = int(seen["requests"])
     if seen["status"] != (requests if refused else 0):
         raise MeasurementFailed(f"{seen['status']} of {requests} responses were errors (status 400 or above).")
-    failed = {kind: seen[kind] for kind in ("connect", "read", "write", "timeout") if seen[kind]}
-    if failed:
-        errors = ", ".join(f"{count} {kind}" for kind, count in failed.items())
+    if errors := ", ".join(f"{seen[kind]} {kind}" for kind in ("connect", "read", "write", "timeout") if seen[kind]):
         raise MeasurementFailed(f"wrk had socket errors besides {requests} responses: {errors}.")
     if not requests:
         raise MeasurementFailed("There was no response at all.")

@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +16,14 @@ from psycopg import sql
 
 from ops.bench import end_users
 from ops.bench.compare import Comparison, comparison_table
-from ops.bench.end_users import SMALL_USERS, Application
+from ops.bench.end_users import APPLICATIONS, SMALL_USERS, Application
 from ops.bench.plans import executed
 from ops.bench.processes import MeasurementFailed, RequirementMissing
-from ops.bench.row import Run
+from ops.bench.row import Goal, Row, Sample, Shared
 from ops.bench.rows import ROWS
 from ops.bench.service import WORKER_TIME
-from ops.bench.table import Goal, Result, Sample, Verdict, details, number, plans, table
-from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, Tenant, fill
+from ops.bench.table import Result, Verdict, details, number, plans, table
+from ops.bench.tenants import FULL, PER_TARGET, QUICK, SMALL_ENTRIES, SMALL_MEMBERS, TENANTS, Tenant, fill
 from ops.bench.wrk import Request, load_from
 from tests.support import database
 
@@ -37,8 +36,12 @@ def samples(*values: float) -> list[Sample]:
     return [Sample(value, {"p99 {} ms": value / 100}) for value in values]
 
 
+def make_row(goal: Goal = FASTER, name: str = "read", unit: str = "/s") -> Row:
+    return Row(name, "reads / nothing", lambda _: lambda _: Sample(1), None, goal, unit=unit)
+
+
 def make_result(raw: list[Sample], ours: list[Sample], goal: Goal = FASTER, **more: Any) -> Result:
-    return Result(name="read", description="reads / nothing", unit="/s", goal=goal, raw=raw, ours=ours, **more)
+    return Result(make_row(goal), raw, ours, **more)
 
 
 def test_the_figure_is_the_median_of_the_ratios_of_the_rounds() -> None:
@@ -154,14 +157,14 @@ def test_responses_that_must_be_errors_are_counted() -> None:
 def test_a_request_is_one_line_with_any_body() -> None:
     line = Request("POST", "/api/auth/login", body={"password": "tab\tand\nline"}).line()
     assert line == 'POST\t/api/auth/login\t{"password": "tab\\tand\\nline"}\tContent-Type: application/json\n'
-    form = Request("POST", "/app/sign-in", cookie="a=b", form={"password": "tab\t&"}).line()
-    assert form == "POST\t/app/sign-in\tpassword=tab%09%26\tCookie: a=b\tContent-Type: application/x-www-form-urlencoded\n"
+    form = Request("POST", "/app/sign-in", form={"password": "tab\t&"}, more={"Cookie": "a=b"}).line()
+    assert form == "POST\t/app/sign-in\tpassword=tab%09%26\tContent-Type: application/x-www-form-urlencoded\tCookie: a=b\n"
 
 
 def test_revisions_are_compared_round_by_round() -> None:
     before = [Sample(100, {WORKER_TIME: 2.0}), Sample(50, {WORKER_TIME: 2.0}), Sample(200, {WORKER_TIME: 1.0})]
     now = [Sample(150, {WORKER_TIME: 1.0}), Sample(150, {WORKER_TIME: 1.0}), Sample(200, {WORKER_TIME: 0.9})]
-    rows = [Comparison("read", "/s", before, now), Comparison("start", "s", problem="It did not start.")]
+    rows = [Comparison(make_row(), before, now), Comparison(make_row(name="start", unit="s"), problem="It did not start.")]
     assert comparison_table(rows, "v1").splitlines()[2:] == [
         "| read | 100/s | 150/s | 1.50 (1.00 to 3.00) | 0.50 (0.50 to 0.90) | - |",
         "| start | It did not start. | | | | |",
@@ -195,21 +198,21 @@ def test_the_large_organization_has_the_documented_size() -> None:
 Indexes = list[tuple[str, str]]
 
 
-@pytest.fixture(scope="module")
-def filled_log() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
-    """A filled database, its large and its small organization, and the indexes that the audit log had before."""
-    owners = [uuid.uuid4(), uuid.uuid4()]
+@contextmanager
+def new_database() -> Iterator[tuple[psycopg.Connection, str]]:
     with (
         database.Database(os.environ[database.SERVER_VARIABLE]) as own_database,
         psycopg.connect(own_database.conninfo, autocommit=True) as connection,
     ):
-        for owner in owners:
-            connection.execute(
-                "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
-                [owner, str(owner)],
-            )
+        yield connection, own_database.conninfo
+
+
+@pytest.fixture(scope="module")
+def filled_log() -> Iterator[tuple[psycopg.Connection, Tenant, Tenant, Indexes]]:
+    """A filled database, its large and its small organization, and the indexes that the audit log had before."""
+    with new_database() as (connection, conninfo):
         before = indexes(connection, "audit_log")
-        large, small = fill(own_database.conninfo, QUICK, owners, lambda _: None)
+        large, small = fill(conninfo, QUICK, lambda _: None)
         yield connection, large, small, before
 
 
@@ -277,18 +280,13 @@ FilledServices = tuple[psycopg.Connection, Application, Application, Indexes]
 @pytest.fixture(scope="module")
 def filled_services() -> Iterator[FilledServices]:
     """A filled database, its large and its small service, and the indexes that their tables had before."""
-    owners = [uuid.uuid4(), uuid.uuid4()]
-    with (
-        database.Database(os.environ[database.SERVER_VARIABLE]) as own_database,
-        psycopg.connect(own_database.conninfo, autocommit=True) as connection,
-    ):
-        for owner in owners:
-            connection.execute(
-                "insert into users (id, email, origin, created_at, updated_at) values (%s, %s, 'platform', now(), now())",
-                [owner, str(owner)],
-            )
+    with new_database() as (connection, conninfo):
+        connection.execute(
+            "insert into users (id, email, origin, created_at, updated_at) "
+            "select gen_random_uuid(), n || '@bench.example', 'platform', now(), now() from generate_series(1, 2) n"
+        )
         before = indexes(connection, *SERVICE_TABLES)
-        large, small = end_users.fill(own_database.conninfo, end_users.QUICK, owners, lambda _: None)
+        large, small = end_users.fill(conninfo, end_users.QUICK, lambda _: None)
         yield connection, large, small, before
 
 
@@ -370,9 +368,9 @@ def test_tables_of_services_have_the_indexes_of_the_migrations(filled_services: 
 def test_a_full_disk_is_a_missing_requirement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 2**30))
     with ExitStack() as stack:
-        run = Run(tmp_path, stack, lambda _: None, quick=False)
+        shared = Shared(tmp_path, stack, lambda _: None, quick=False)
         for _ in range(2):  # raised again for each row
             with pytest.raises(RequirementMissing, match=r"The organizations need 16 GB .* which has 5 free"):
-                run.tenants()
+                shared.get(TENANTS)
         with pytest.raises(RequirementMissing, match=r"The end users need 10 GB .* which has 5 free"):
-            run.applications()
+            shared.get(APPLICATIONS)
