@@ -22,6 +22,7 @@ from adapters.postgres.eventing.repositories import EventingRepositories
 from adapters.postgres.federation.repositories import FederationRepositories
 from adapters.postgres.kernel.repositories import KernelRepositories
 from adapters.postgres.maintenance.repositories import MaintenanceRepositories
+from adapters.postgres.personal_data import PersonalData
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
@@ -60,6 +61,7 @@ class Repositories(
     """All repositories. The ports Reading, Transaction and Autocommit each show a part of them."""
 
     account_logs = repository(AccountLogs)
+    personal_data = repository(PersonalData)
     privacy = repository(Privacy)
 
 
