@@ -12,11 +12,7 @@ from core.accounts.model.accounts import EmailTaken
 from core.kernel.callers import Person
 from core.kernel.values import Email, new_id
 from core.maintenance.model.log_redaction import PersonalLog
-from core.privacy.model.personal_data import (
-    NO_ADDRESS,
-    NO_AGENT,
-    MembershipControl,
-)
+from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipControl
 from core.tenancy.model.invitations import Invitation
 
 # The tables of everything that can sign in to an account or was issued for it, except the password
