@@ -6,7 +6,7 @@ from typing import Any, Final
 import jwt
 
 from adapters.crypto.jwk import KEY_TYPES, Keys, KeyUnusable, NoSuchKey, find_key, has_type, load_key
-from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
+from adapters.crypto.signed_tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS, ClientKeysInvalid
 from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAssertionInvalid
 

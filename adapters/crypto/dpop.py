@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import jwt
 
 from adapters.crypto.jwk import KEY_TYPES, KeyUnusable, has_type, load_key
-from adapters.crypto.tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
+from adapters.crypto.signed_tokens import MAX_TOKEN_LENGTH, REFUSED_HEADERS
 from core.applications.model.client_settings import ClientKeysInvalid, PrivateKeySent, parse_keys, thumbprint
 from core.authentication.model.dpop import PROOF_ALGORITHMS, NonceKey, ProofInvalid, SignedProof
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import jwt
 
 from adapters.crypto.jwk import Keys, KeyUnusable, NoSuchKey, find_key, has_type
-from adapters.crypto.tokens import REFUSED_HEADERS
+from adapters.crypto.signed_tokens import REFUSED_HEADERS
 
 # No symmetric algorithm: with one, anyone who knows the public key or the client secret could sign
 # (RFC 8725 section 3.1).

@@ -1,42 +1,17 @@
-"""Storage of privacy: export queries, and the statements that anonymize a user.
-
-The module is longer than 400 lines because these statements name the personal data of every table, and are reviewed together.
-"""
+"""Storage of privacy: the control over a user, and the statements that anonymize a user."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.security_notices import SELECT as SELECT_NOTICES
-from adapters.postgres.accounts.security_notices import to_security_notice
-from adapters.postgres.engine.statements import Repository, Row
-from adapters.postgres.federation.oauth.consents import API_ACCESS
-from adapters.postgres.programs.api_resources import to_resource_access
+from adapters.postgres.engine.statements import Repository
 from adapters.postgres.tenancy.invitations import INVITATION
 from core.accounts.model.accounts import EmailTaken
-from core.accounts.model.security_notices import SecurityNotice
-from core.authentication.model.openid import Scope, in_order
-from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Person
-from core.kernel.providers import Provider
-from core.kernel.roles import Role
 from core.kernel.values import Email, new_id
 from core.maintenance.model.log_redaction import PersonalLog
-from core.privacy.model.personal_data import (
-    NO_ADDRESS,
-    NO_AGENT,
-    ExportedConsent,
-    ExportedEmailChange,
-    ExportedIdentity,
-    ExportedLogin,
-    ExportedMembership,
-    ExportedMfaEvent,
-    ExportedPasskey,
-    ExportedPersonalToken,
-    ExportedServiceAccount,
-    MembershipControl,
-)
+from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipControl
 from core.tenancy.model.invitations import Invitation
 
 # The tables of everything that can sign in to an account or was issued for it, except the password
@@ -200,61 +175,6 @@ REMOVE_EMAILS: Final = f"""
     delete from mails where address = any((select emails from addresses)::text[])"""
 
 
-def to_membership(row: Row) -> ExportedMembership:
-    return ExportedMembership(row[0], row[1], row[2], Role(row[3]), row[4])
-
-
-def to_login(row: Row) -> ExportedLogin:
-    return ExportedLogin(
-        id=row[0],
-        at=row[1],
-        address=row[2],
-        agent=row[3],
-        provider=row[4],
-        success=row[5],
-        risk_score=row[6],
-        risk_factors=tuple(row[7]),
-        city=row[8],
-        country=row[9],
-    )
-
-
-def to_identity(row: Row) -> ExportedIdentity:
-    return ExportedIdentity(row[0], Provider(row[1]), row[2], row[3])
-
-
-def to_mfa_event(row: Row) -> ExportedMfaEvent:
-    return ExportedMfaEvent(*row)
-
-
-def to_email_change(row: Row) -> ExportedEmailChange:
-    return ExportedEmailChange(row[0], Email(row[1]), Email(row[2]), row[3], row[4], row[5])
-
-
-def to_consent(row: Row) -> ExportedConsent:
-    apis = tuple(to_resource_access(access) for access in row[6] or ())
-    return ExportedConsent(row[0], row[1], row[2], row[3], in_order(Scope(name) for name in row[4]), row[5], apis)
-
-
-def to_passkey(row: Row) -> ExportedPasskey:
-    return ExportedPasskey(*row)
-
-
-def to_personal_token(row: Row) -> ExportedPersonalToken:
-    return ExportedPersonalToken(
-        id=row[0],
-        name=row[1],
-        prefix=row[2],
-        scopes=tuple(ApiScope(name) for name in row[3]),
-        org_id=row[4],
-        org_slug=row[5],
-        created_at=row[6],
-        expires_at=row[7],
-        last_used_at=row[8],
-        ended_at=row[9],
-    )
-
-
 class Privacy(Repository):
     """Implements `ports.storage.privacy.Privacy`."""
 
@@ -297,175 +217,6 @@ class Privacy(Repository):
             where not exists (select 1 from memberships m where m.org_id = o.id and m.user_id = %(owner_id)s and m.role = 'owner')""",
             user_id=user_id,
             owner_id=owner_id,
-        )
-
-    # An export
-
-    async def memberships(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
-    ) -> list[ExportedMembership]:
-        in_orgs = "" if within is None else "and m.org_id = any(%(within)s)"
-        later = "" if after is None else "and (m.created_at, m.id) > (%(at)s, %(id)s)"
-        return await self._all(
-            to_membership,
-            f"""
-            select m.id, o.id, o.slug, m.role, m.created_at
-            from memberships m
-            join organizations o on o.id = m.org_id
-            where m.user_id = %(user_id)s {in_orgs} {later} order by m.created_at, m.id limit %(limit)s""",
-            user_id=user_id,
-            within=_to_list(within),
-            at=after and after.joined_at,
-            id=after and after.id,
-            limit=limit,
-        )
-
-    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
-        return (
-            await self._one(
-                lambda row: int(row[0]),
-                f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}",
-                user_id=user_id,
-                within=_to_list(within),
-            )
-            or 0
-        )
-
-    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
-        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
-        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
-        return await self._all(
-            to_login,
-            f"""
-            with anonymized as materialized (select 1 from users where id = %(user_id)s and anonymized_at is not null)
-            select id, created_at, case when exists (table anonymized) then '{NO_ADDRESS}' else address end,
-                   case when exists (table anonymized) then '{NO_AGENT}' else agent end, provider, success, risk_score, risk_factors,
-                   case when not exists (table anonymized) then city end, case when not exists (table anonymized) then country end
-            from login_events
-            where user_id = %(user_id)s {in_orgs} {earlier} order by created_at desc, id desc limit %(limit)s""",
-            user_id=user_id,
-            within=_to_list(within),
-            at=before and before.at,
-            id=before and before.id,
-            limit=limit,
-        )
-
-    async def identities(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
-    ) -> list[ExportedIdentity]:
-        in_orgs = "" if within is None else "and exists (select 1 from services v where v.id = i.service_id and v.org_id = any(%(within)s))"
-        later = "" if after is None else "and (i.linked_at, i.id) > (%(at)s, %(id)s)"
-        return await self._all(
-            to_identity,
-            f"""
-            select i.id, i.provider, i.provider_user_id, i.linked_at from identities i
-            where i.user_id = %(user_id)s {in_orgs} {later} order by i.linked_at, i.id limit %(limit)s""",
-            user_id=user_id,
-            within=_to_list(within),
-            at=after and after.linked_at,
-            id=after and after.id,
-            limit=limit,
-        )
-
-    async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
-        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
-        return await self._all(
-            to_mfa_event,
-            f"""
-            select id, event_type, created_at, success from mfa_events
-            where user_id = %(user_id)s {earlier} order by created_at desc, id desc limit %(limit)s""",
-            user_id=user_id,
-            at=before and before.at,
-            id=before and before.id,
-            limit=limit,
-        )
-
-    async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
-        later = "" if after is None else "and (created_at, id) > (%(at)s, %(id)s)"
-        return await self._all(
-            to_passkey,
-            f"""
-            select id, name, aaguid, backup_eligible, created_at, last_used_at from passkeys
-            where user_id = %(user_id)s {later} order by created_at, id limit %(limit)s""",
-            user_id=user_id,
-            at=after and after.created_at,
-            id=after and after.id,
-            limit=limit,
-        )
-
-    async def email_changes(self, user_id: UUID, before: ExportedEmailChange | None, limit: int) -> list[ExportedEmailChange]:
-        earlier = "" if before is None else "and (requested_at, id) < (%(at)s, %(id)s)"
-        return await self._all(
-            to_email_change,
-            f"""
-            select id, old_email, new_email, requested_at, proved_at, undone_at from email_changes
-            where user_id = %(user_id)s {earlier} order by requested_at desc, id desc limit %(limit)s""",
-            user_id=user_id,
-            at=before and before.requested_at,
-            id=before and before.id,
-            limit=limit,
-        )
-
-    async def security_notices(self, user_id: UUID, before: SecurityNotice | None, limit: int) -> list[SecurityNotice]:
-        earlier = "" if before is None else "and (created_at, id) < (%(at)s, %(id)s)"
-        return await self._all(
-            to_security_notice,
-            f"{SELECT_NOTICES} where user_id = %(user_id)s {earlier} order by created_at desc, id desc limit %(limit)s",
-            user_id=user_id,
-            at=before and before.created_at,
-            id=before and before.id,
-            limit=limit,
-        )
-
-    async def consents(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedConsent | None, limit: int
-    ) -> list[ExportedConsent]:
-        in_orgs = "" if within is None else "and c.org_id = any(%(within)s)"
-        later = "" if after is None else "and (c.granted_at, c.service_id) > (%(at)s, %(id)s)"
-        return await self._all(
-            to_consent,
-            f"""
-            select v.id, v.slug, o.id, o.slug, c.scope, c.granted_at, {API_ACCESS}
-            from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
-            where c.user_id = %(user_id)s {in_orgs} {later} order by c.granted_at, c.service_id limit %(limit)s""",
-            user_id=user_id,
-            within=_to_list(within),
-            at=after and after.granted_at,
-            id=after and after.service_id,
-            limit=limit,
-        )
-
-    async def service_accounts(self, user_id: UUID, after: ExportedServiceAccount | None, limit: int) -> list[ExportedServiceAccount]:
-        later = "" if after is None else "and (a.created_at, a.id) > (%(at)s, %(id)s)"
-        return await self._all(
-            lambda row: ExportedServiceAccount(*row),
-            f"""
-            select a.id, a.name, o.id, o.slug, a.created_at
-            from service_accounts a left join organizations o on o.id = a.org_id
-            left join memberships m on m.org_id = a.org_id and m.user_id = a.owner_id
-            where a.owner_id = %(user_id)s {later}
-              and case when a.org_id is null then exists (select from users u where u.id = a.owner_id and u.is_platform_owner)
-                  else m.id is not null end
-            order by a.created_at, a.id limit %(limit)s""",
-            user_id=user_id,
-            at=after and after.created_at,
-            id=after and after.id,
-            limit=limit,
-        )
-
-    async def personal_tokens(self, user_id: UUID, after: ExportedPersonalToken | None, limit: int) -> list[ExportedPersonalToken]:
-        later = "" if after is None else "and (t.created_at, t.session_id) > (%(at)s, %(id)s)"
-        return await self._all(
-            to_personal_token,
-            f"""
-            select t.session_id, t.name, t.prefix, t.scopes, o.id, o.slug, t.created_at, t.expires_at, t.last_used_at, s.ended_at
-            from sessions s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id
-            where s.user_id = %(user_id)s {later} order by t.created_at, t.session_id limit %(limit)s""",
-            user_id=user_id,
-            at=after and after.created_at,
-            id=after and after.id,
-            limit=limit,
         )
 
     # Anonymization
@@ -603,7 +354,3 @@ class Privacy(Repository):
             agent=caller.agent,
             now=now,
         )
-
-
-def _to_list(within: Collection[UUID] | None) -> list[UUID] | None:
-    return None if within is None else list(within)

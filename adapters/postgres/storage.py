@@ -23,6 +23,7 @@ from adapters.postgres.expiring_secrets import ExpiringSecrets
 from adapters.postgres.federation.repositories import FederationRepositories
 from adapters.postgres.kernel.repositories import KernelRepositories
 from adapters.postgres.maintenance.repositories import MaintenanceRepositories
+from adapters.postgres.personal_data import PersonalData
 from adapters.postgres.privacy import Privacy
 from adapters.postgres.programs.repositories import ProgramsRepositories
 from adapters.postgres.provisioning.repositories import ProvisioningRepositories
@@ -63,6 +64,7 @@ class Repositories(
 
     account_logs = repository(AccountLogs)
     expiring_secrets = repository(ExpiringSecrets)
+    personal_data = repository(PersonalData)
     privacy = repository(Privacy)
     sealed = repository(SealedColumns)
 

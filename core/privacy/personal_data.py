@@ -28,13 +28,15 @@ from core.privacy.model.personal_data import (
     MAX_LOST_RACES,
     NO_ADDRESS,
     NO_AGENT,
+    OF_ORGANIZATIONS,
     AnonymizationNotAllowed,
     CannotAnonymizePlatformOwner,
+    ExportedItem,
+    ExportedList,
     ExportNotAllowed,
     OwnerCannotDelete,
     PersonalDataExport,
     PlatformOwnerCannotDelete,
-    T,
     placeholder_at,
 )
 from core.tenancy import events as tenancy_events
@@ -42,7 +44,7 @@ from core.tenancy import members
 from core.tenancy.model.invitations import InvitationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -71,34 +73,26 @@ async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExp
     async with ports.storage.reading() as read:
         within = await _organizations_to_export(read.privacy, caller, user_id)
         account = await read.accounts.by_id(user_id) or refuse(AccountNotFound if caller.is_platform_owner else ExportNotAllowed)
-        login_count = await read.privacy.count_logins(user_id, within)
+        login_count = await read.personal_data.count_logins(user_id, within)
     async with ports.storage.transaction(by=caller) as tx:
         await tx.privacy.log(EXPORTED, user_id, caller, ports.clock.now())
 
-    def batches(load: Callable[[PrivacyRead, T | None, int], Awaitable[Sequence[T]]], *, limit: int | None = None) -> Batches[T]:
-        async def load_next(last: T | None, count: int) -> Sequence[T]:
+    def batches(list_: ExportedList) -> Batches[ExportedItem]:
+        async def load_next(last: ExportedItem | None, count: int) -> Sequence[ExportedItem]:
             async with ports.storage.reading() as read:
-                return await load(read.privacy, last, count)
+                return await read.personal_data.items(list_, user_id, within, last, count)
 
-        return Batches(load_next, limit, size=BATCH)
+        limit = ports.policy.export_login_events if list_ is ExportedList.LOGIN_EVENTS else None
+        is_in_part = within is None or list_ in OF_ORGANIZATIONS
+        return Batches(load_next, limit if is_in_part else 0, size=BATCH)
 
-    account_limit = None if within is None else 0
     return PersonalDataExport(
         user_id=account.id,
         email=account.email,
         created_at=account.created_at,
         profile=account.profile if within is None else NO_PROFILE,
-        memberships=batches(lambda read, last, count: read.memberships(user_id, within, last, count)),
         login_events_count=login_count,
-        login_events=batches(lambda read, last, count: read.logins(user_id, within, last, count), limit=ports.policy.export_login_events),
-        oauth_identities=batches(lambda read, last, count: read.identities(user_id, within, last, count)),
-        mfa_events=batches(lambda read, last, count: read.mfa_events(user_id, last, count), limit=account_limit),
-        passkeys=batches(lambda read, last, count: read.passkeys(user_id, last, count), limit=account_limit),
-        consents=batches(lambda read, last, count: read.consents(user_id, within, last, count)),
-        service_accounts=batches(lambda read, last, count: read.service_accounts(user_id, last, count), limit=account_limit),
-        personal_tokens=batches(lambda read, last, count: read.personal_tokens(user_id, last, count), limit=account_limit),
-        security_notices=batches(lambda read, last, count: read.security_notices(user_id, last, count), limit=account_limit),
-        email_changes=batches(lambda read, last, count: read.email_changes(user_id, last, count), limit=account_limit),
+        lists={list_: batches(list_) for list_ in ExportedList},
     )
 
 

@@ -10,8 +10,8 @@ import psycopg
 
 from adapters.postgres.eventing.webhooks import secret_context
 from core.eventing.model.webhooks import new_signing_secret
-from entrypoints.settings import Settings
 from entrypoints.parts import vault_of
+from entrypoints.settings import Settings
 from ops.bench.filling import add_organization
 from ops.bench.processes import MeasurementFailed
 from ops.bench.service import Service

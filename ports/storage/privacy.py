@@ -5,33 +5,15 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.security_notices import SecurityNotice
 from core.kernel.callers import Person
 from core.kernel.values import Email, Page, PageResult
 from core.maintenance.model.log_redaction import PersonalLog
-from core.privacy.model.personal_data import (
-    ExportedConsent,
-    ExportedEmailChange,
-    ExportedIdentity,
-    ExportedLogin,
-    ExportedMembership,
-    ExportedMfaEvent,
-    ExportedPasskey,
-    ExportedPersonalToken,
-    ExportedServiceAccount,
-    MembershipControl,
-    MfaLogEntry,
-    PrivacyLogEntry,
-)
+from core.privacy.model.personal_data import ExportedItem, ExportedList, MembershipControl, MfaLogEntry, PrivacyLogEntry
 from core.tenancy.model.invitations import Invitation
 
 
 class PrivacyRead(Protocol):
-    """Read access to the stored data of a user.
-
-    `within` limits a list to the data of these organizations; None is no limit. Lists are read in
-    pages: `after` and `before` are the last item of the previous page, or None for the first page.
-    """
+    """Read access to the control over a user, and to the logs that are still to redact."""
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
         """Return all memberships of the user, and whether `owner_id` owns their organizations, ordered by organization id.
@@ -49,65 +31,32 @@ class PrivacyRead(Protocol):
         """Return whether the user is an end user or a subscriber of an organization that `owner_id` does not own."""
         ...
 
-    async def memberships(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedMembership | None, limit: int
-    ) -> list[ExportedMembership]:
-        """Return a page of the user's memberships, oldest first."""
-        ...
-
-    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
-        """Return the number of login records. With `within`, only logins to services of these organizations count."""
-        ...
-
-    async def logins(self, user_id: UUID, within: Collection[UUID] | None, before: ExportedLogin | None, limit: int) -> list[ExportedLogin]:
-        """Return a page of the logins and failed attempts, newest first. With `within`, only those to services of these organizations.
-
-        For an anonymized user, address, user agent and location are always redacted, even if the stored rows are not redacted yet.
-        """
-        ...
-
-    async def identities(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedIdentity | None, limit: int
-    ) -> list[ExportedIdentity]:
-        """Return a page of the linked identities, oldest first. With `within`, only those of services of these organizations."""
-        ...
-
-    async def mfa_events(self, user_id: UUID, before: ExportedMfaEvent | None, limit: int) -> list[ExportedMfaEvent]:
-        """Return a page of the second-factor log, newest first."""
-        ...
-
-    async def passkeys(self, user_id: UUID, after: ExportedPasskey | None, limit: int) -> list[ExportedPasskey]:
-        """Return a page of the passkeys, oldest first."""
-        ...
-
-    async def email_changes(self, user_id: UUID, before: ExportedEmailChange | None, limit: int) -> list[ExportedEmailChange]:
-        """Return a page of the requested changes of the email address, newest first."""
-        ...
-
-    async def security_notices(self, user_id: UUID, before: SecurityNotice | None, limit: int) -> list[SecurityNotice]:
-        """Return a page of the emails about changes to the security of the account, newest first."""
-        ...
-
-    async def consents(
-        self, user_id: UUID, within: Collection[UUID] | None, after: ExportedConsent | None, limit: int
-    ) -> list[ExportedConsent]:
-        """Return a page of the consents, oldest first. With `within`, only those to services of these organizations."""
-        ...
-
-    async def service_accounts(self, user_id: UUID, after: ExportedServiceAccount | None, limit: int) -> list[ExportedServiceAccount]:
-        """Return a page of the service accounts that the user owns as a member or a platform owner, oldest first."""
-        ...
-
-    async def personal_tokens(self, user_id: UUID, after: ExportedPersonalToken | None, limit: int) -> list[ExportedPersonalToken]:
-        """Return a page of the stored personal access tokens, oldest first. Ended ones are stored until housekeeping removes them."""
-        ...
-
     async def next_user_to_redact(self) -> UUID | None:
         """Return the anonymized user with the lowest id that still has log entries to redact, if any."""
         ...
 
     async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
         """Return a log with entries of this user to redact, if any."""
+        ...
+
+
+class PersonalDataRead(Protocol):
+    """Read access to the stored data of a user, for an export. `within` limits it to these organizations; None is no limit."""
+
+    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
+        """Return the number of login records. With `within`, only logins to services of these organizations count."""
+        ...
+
+    async def items(
+        self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int
+    ) -> list[ExportedItem]:
+        """Return the next items of a list, after the last one of the previous call, or from the start.
+
+        `within` is for lists that are in the part of an organization. The logins and identities of a part
+        are those of the organizations' services. The logins of an anonymized user are always redacted, even
+        if the stored rows are not redacted yet. Service accounts are those that the user owns as a member or a
+        platform owner. Personal access tokens that have ended are stored until housekeeping removes them.
+        """
         ...
 
 
@@ -223,6 +172,8 @@ class PrivacyReading(Protocol):
 
     @property
     def account_logs(self) -> AccountLogsRead: ...
+    @property
+    def personal_data(self) -> PersonalDataRead: ...
     @property
     def privacy(self) -> PrivacyRead: ...
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.crypto import JwtTokens, tokens
+from adapters.crypto import JwtTokens, access_tokens
 from core.authentication.model.signing_keys import SigningKey, UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
@@ -113,7 +113,7 @@ def test_the_audience_stays_with_the_claims(reader: JwtTokens, token: str) -> No
 
 
 def test_the_earliest_token_makes_room(reader: JwtTokens, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(access_tokens, "MAX_REMEMBERED", 2)
     issued = [TOKENS.sign(replace(CLAIMS, token_id=uuid4())) for _ in range(4)]
     for token in (*issued, issued[3], issued[2]):
         reader.read(token, NOW)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden
 from core.kernel.values import Batches, Email
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from core.accounts.model.profiles import Profile
-    from core.accounts.model.security_notices import SecurityNotice
-    from core.authentication.model.openid import Scope
     from core.eventing.model.audit import AuditActor
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.providers import Provider
-    from core.kernel.roles import Role
-    from core.programs.model.api_resources import ResourceAccess
-
-T = TypeVar("T")
 
 BATCH = 500  # rows of an export that are read at once
 # The values that replace the IP address and the user agent in logs.
@@ -64,141 +57,54 @@ class OwnerCannotDelete(Forbidden):
         )
 
 
+class ExportedList(StrEnum):
+    """A list of an export, with its name in the response, in the order of the response."""
+
+    MEMBERSHIPS = "memberships"
+    LOGIN_EVENTS = "login_events"  # successful and failed ones
+    OAUTH_IDENTITIES = "oauth_identities"
+    MFA_EVENTS = "mfa_events"
+    PASSKEYS = "passkeys"
+    EMAIL_CHANGES = "email_changes"
+    SECURITY_NOTICES = "security_notices"
+    CONSENTS = "consents"
+    SERVICE_ACCOUNTS = "service_accounts"  # those that the user answers for
+    PERSONAL_TOKENS = "personal_tokens"
+
+
+# The other lists begin with their oldest item.
+NEWEST_FIRST: Final = frozenset(
+    {ExportedList.LOGIN_EVENTS, ExportedList.MFA_EVENTS, ExportedList.EMAIL_CHANGES, ExportedList.SECURITY_NOTICES}
+)
+# The other lists belong to the account alone, and are empty in a part.
+OF_ORGANIZATIONS: Final = frozenset(
+    {ExportedList.MEMBERSHIPS, ExportedList.LOGIN_EVENTS, ExportedList.OAUTH_IDENTITIES, ExportedList.CONSENTS}
+)
+
+
 @dataclass(frozen=True, slots=True)
-class ExportedMembership:
-    """A membership in an export. Times in an export are UTC."""
+class ExportedItem:
+    """An item of a list. Lists are ordered by `at` (UTC) and `id`. `fields` are the values by their names in the response."""
 
-    id: UUID
-    org_id: UUID
-    org_slug: str
-    role: Role
-    joined_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedLogin:
-    """A successful or failed login. `risk_score` is between 0 and 100."""
-
-    id: UUID
     at: datetime
-    address: str | None
-    agent: str | None
-    provider: str
-    success: bool
-    risk_score: int
-    risk_factors: tuple[str, ...]
-    city: str | None
-    country: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedIdentity:
-    """A linked account at an identity provider, without its tokens."""
-
     id: UUID
-    provider: Provider
-    provider_user_id: str
-    linked_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedMfaEvent:
-    """An entry of the second-factor log."""
-
-    id: UUID
-    event_type: str
-    at: datetime
-    success: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedPasskey:
-    """A passkey without its key."""
-
-    id: UUID
-    name: str
-    aaguid: UUID
-    backup_eligible: bool
-    created_at: datetime
-    last_used_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedEmailChange:
-    """A change of the email address that the user requested. `proved_at` is when it took effect."""
-
-    id: UUID
-    old_email: Email
-    new_email: Email
-    requested_at: datetime
-    proved_at: datetime | None
-    undone_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedConsent:
-    """The user's consent to an application."""
-
-    service_id: UUID
-    service_slug: str
-    org_id: UUID
-    org_slug: str
-    scope: tuple[Scope, ...]
-    granted_at: datetime
-    apis: tuple[ResourceAccess, ...] = ()  # the API resources that the application may use on the user's behalf
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedServiceAccount:
-    """A service account that the user answers for. The organization is None for one of the platform."""
-
-    id: UUID
-    name: str
-    org_id: UUID | None
-    org_slug: str | None
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedPersonalToken:
-    """A personal access token without its secret. `ended_at` is when it was ended before it expired."""
-
-    id: UUID
-    name: str
-    prefix: str
-    scopes: tuple[ApiScope, ...]
-    org_id: UUID | None  # the only organization that it acts in; None if it acts on the user's own account
-    org_slug: str | None
-    created_at: datetime
-    expires_at: datetime
-    last_used_at: datetime | None
-    ended_at: datetime | None
+    fields: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class PersonalDataExport:
     """The stored data of a user. The lists are read in batches while they are sent.
 
-    `login_events` contains the newest logins, up to the limit of the policy. `login_events_count`
-    is the number of all logins. Logins, `mfa_events`, `email_changes` and `security_notices` are newest first,
-    the other lists oldest first.
+    The list of logins has the newest ones, up to the limit of the policy. `login_events_count` is the
+    number of all logins.
     """
 
     user_id: UUID
     email: Email
     created_at: datetime
     profile: Profile  # empty in a part
-    memberships: Batches[ExportedMembership]
     login_events_count: int
-    login_events: Batches[ExportedLogin]
-    oauth_identities: Batches[ExportedIdentity]
-    mfa_events: Batches[ExportedMfaEvent]
-    passkeys: Batches[ExportedPasskey]
-    email_changes: Batches[ExportedEmailChange]
-    security_notices: Batches[SecurityNotice]
-    consents: Batches[ExportedConsent]
-    service_accounts: Batches[ExportedServiceAccount]
-    personal_tokens: Batches[ExportedPersonalToken]
+    lists: Mapping[ExportedList, Batches[ExportedItem]]
 
 
 def closure_message(erase_at: datetime) -> str:

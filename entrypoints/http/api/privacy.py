@@ -2,32 +2,21 @@
 
 import json
 from dataclasses import asdict
+from typing import Annotated, get_args
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from quart import Blueprint, Response
 from quart_schema import document_response
 
-from core.accounts.model.security_notices import SecurityNotice
-from core.authentication.model.openid import Scope
+from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
 from core.kernel.providers import Provider
 from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
+from core.kernel.values import Batches
 from core.privacy import personal_data
-from core.privacy.model.personal_data import (
-    ExportedConsent,
-    ExportedEmailChange,
-    ExportedIdentity,
-    ExportedLogin,
-    ExportedMembership,
-    ExportedMfaEvent,
-    ExportedPasskey,
-    ExportedPersonalToken,
-    ExportedServiceAccount,
-    PersonalDataExport,
-    closure_message,
-)
+from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens
@@ -60,7 +49,9 @@ class ExportedLoginResponse(ResponseModel):
     provider: str = Field(description="How the user signed in.", examples=["password", "websuite"])
     success: bool = Field(description="Whether the login succeeded.")
     risk_score: int = Field(description="The risk of the login, from 0 to 100.")
-    risk_factors: str = Field(description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]'])
+    risk_factors: Annotated[str, BeforeValidator(json.dumps)] = Field(
+        description="The reasons for the risk score, as a JSON array in a string.", examples=['["new_device"]']
+    )
     geo_country: str | None = Field(description="The country of the IP address (ISO 3166-1), if known.")
     geo_city: str | None = Field(description="The city of the IP address, if known.")
 
@@ -117,7 +108,7 @@ class ExportedConsentResponse(ResponseModel):
     organization_slug: str = Field(description="The slug of that organization.")
     service_id: UUID = Field(description="The id of the application.")
     service_slug: str = Field(description="The slug of the application.")
-    scopes: list[Scope] = Field(description="The scopes that the user agreed to.")
+    scopes: Annotated[list[Scope], BeforeValidator(in_order)] = Field(description="The scopes that the user agreed to.")
     api_resources: list[ExportedResourceResponse] = Field(description="The API resources that the user agreed to.")
     granted_at: Timestamp = Field(description="When the user last agreed to a new scope.")
 
@@ -216,119 +207,15 @@ async def export(user_id: str) -> Response:
 
 async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
-    return await stream_object(
-        ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile)),
-        Part("memberships", data.memberships, _to_membership_response),
-        LoginCountResponse(login_events_count=data.login_events_count),
-        Part("login_events", data.login_events, _to_login_response),
-        Part("oauth_identities", data.oauth_identities, _to_identity_response),
-        Part("mfa_events", data.mfa_events, _to_mfa_event_response),
-        Part("passkeys", data.passkeys, _to_passkey_response),
-        Part("email_changes", data.email_changes, _to_email_change_response),
-        Part("security_notices", data.security_notices, _to_security_notice_response),
-        Part("consents", data.consents, _to_consent_response),
-        Part("service_accounts", data.service_accounts, _to_service_account_response),
-        Part("personal_tokens", data.personal_tokens, _to_personal_token_response),
-    )
+    account = ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile))
+    memberships, *others = [_to_part(list_, items) for list_, items in data.lists.items()]
+    return await stream_object(account, memberships, LoginCountResponse(login_events_count=data.login_events_count), *others)
 
 
-def _to_membership_response(membership: ExportedMembership) -> ExportedMembershipResponse:
-    return ExportedMembershipResponse(
-        organization_id=membership.org_id,
-        organization_slug=membership.org_slug,
-        role=membership.role,
-        joined_at=membership.joined_at,
-    )
-
-
-def _to_login_response(login: ExportedLogin) -> ExportedLoginResponse:
-    return ExportedLoginResponse(
-        id=login.id,
-        timestamp=login.at,
-        ip_address=login.address,
-        user_agent=login.agent,
-        provider=login.provider,
-        success=login.success,
-        risk_score=login.risk_score,
-        risk_factors=json.dumps(login.risk_factors),
-        geo_country=login.country,
-        geo_city=login.city,
-    )
-
-
-def _to_identity_response(identity: ExportedIdentity) -> ExportedIdentityResponse:
-    return ExportedIdentityResponse(provider=identity.provider, provider_user_id=identity.provider_user_id, linked_at=identity.linked_at)
-
-
-def _to_mfa_event_response(event: ExportedMfaEvent) -> ExportedMfaEventResponse:
-    return ExportedMfaEventResponse(event_type=event.event_type, timestamp=event.at, success=event.success)
-
-
-def _to_passkey_response(passkey: ExportedPasskey) -> ExportedPasskeyResponse:
-    return ExportedPasskeyResponse(
-        id=passkey.id,
-        name=passkey.name,
-        aaguid=passkey.aaguid,
-        backup_eligible=passkey.backup_eligible,
-        created_at=passkey.created_at,
-        last_used_at=passkey.last_used_at,
-    )
-
-
-def _to_email_change_response(change: ExportedEmailChange) -> ExportedEmailChangeResponse:
-    return ExportedEmailChangeResponse(
-        old_email=change.old_email,
-        new_email=change.new_email,
-        requested_at=change.requested_at,
-        proved_at=change.proved_at,
-        undone_at=change.undone_at,
-    )
-
-
-def _to_security_notice_response(notice: SecurityNotice) -> ExportedSecurityNoticeResponse:
-    return ExportedSecurityNoticeResponse(
-        kind=str(notice.kind), detail=notice.detail, address=notice.address, created_at=notice.created_at, undone_at=notice.undone_at
-    )
-
-
-def _to_consent_response(consent: ExportedConsent) -> ExportedConsentResponse:
-    return ExportedConsentResponse(
-        organization_id=consent.org_id,
-        organization_slug=consent.org_slug,
-        service_id=consent.service_id,
-        service_slug=consent.service_slug,
-        scopes=list(consent.scope),
-        api_resources=[
-            ExportedResourceResponse(identifier=api.identifier, name=api.name, scopes=[scope.name for scope in api.scopes])
-            for api in consent.apis
-        ],
-        granted_at=consent.granted_at,
-    )
-
-
-def _to_service_account_response(account: ExportedServiceAccount) -> ExportedServiceAccountResponse:
-    return ExportedServiceAccountResponse(
-        id=account.id,
-        name=account.name,
-        organization_id=account.org_id,
-        organization_slug=account.org_slug,
-        created_at=account.created_at,
-    )
-
-
-def _to_personal_token_response(token: ExportedPersonalToken) -> ExportedPersonalTokenResponse:
-    return ExportedPersonalTokenResponse(
-        id=token.id,
-        name=token.name,
-        prefix=token.prefix,
-        scopes=list(token.scopes),
-        organization_id=token.org_id,
-        organization_slug=token.org_slug,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-        ended_at=token.ended_at,
-    )
+def _to_part(list_: ExportedList, items: Batches[ExportedItem]) -> Part[ExportedItem]:
+    """Return a list of the response. The model of its items is the one that the response declares."""
+    (model,) = get_args(PersonalDataExportResponse.model_fields[list_].annotation)
+    return Part(list_, items, lambda item: model.model_validate(item.fields))
 
 
 class AnonymizationResponse(ResponseModel):

@@ -14,6 +14,7 @@ from core.federation.oauth.model.authorization import Agreement
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.values import Email, Page, PageResult, digest
+from core.privacy.model.personal_data import ExportedList
 from core.programs.model.api_resources import (
     ApiResource,
     IdentifierTaken,
@@ -260,12 +261,15 @@ async def test_consents_to_an_api_belong_to_the_consent_to_the_application(
     assert await agreement(None) == Agreement(frozenset(), None)
     async with storage.reading() as read:
         [consent] = await read.consents.of_user(user_id, 10)
-        [exported] = await read.privacy.consents(user_id, None, None, 10)
+        [exported] = await read.personal_data.items(ExportedList.CONSENTS, user_id, None, None, 10)
     access = (
         ResourceAccess(other.id, "Another API", other.identifier, ()),
         ResourceAccess(orders.id, "Orders API", orders.identifier, (READ, WRITE)),
     )
-    assert (consent.apis, consent.granted_at, exported.apis) == (access, NOW + HOUR, access)
+    assert (consent.apis, consent.granted_at) == (access, NOW + HOUR)
+    assert exported.fields["api_resources"] == [
+        {"name": api.name, "identifier": api.identifier, "scopes": [scope.name for scope in api.scopes]} for api in access
+    ]
     removed = await within(storage, lambda tx: tx.consents.remove(user_id, shop.id))
     assert removed is not None
     assert removed.apis == access

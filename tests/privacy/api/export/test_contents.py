@@ -9,10 +9,11 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from adapters.postgres.privacy import Privacy
+from adapters.postgres.personal_data import PersonalData
 from core.kernel.errors import StorageDown
 from core.kernel.roles import Role
 from core.privacy import personal_data
+from core.privacy.model.personal_data import ExportedList
 from tests.accounts.profiles import ALL_FIELDS, set_profile
 from tests.privacy.api.export.subject import FIRST_LOGIN, Subject, add_all_data, request_export
 from tests.proof.wire.wire import Reply, serving
@@ -279,10 +280,14 @@ async def test_lists_of_several_batches_are_complete(
 async def test_an_outage_before_the_last_list_is_an_error_response(user: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     await add_all_data(user)
 
-    async def down(*_: Any) -> Any:
-        raise StorageDown
+    read = PersonalData.items
 
-    monkeypatch.setattr(Privacy, "passkeys", down)
+    async def items(self: PersonalData, list_: ExportedList, *parameters: Any) -> Any:
+        if list_ is ExportedList.PERSONAL_TOKENS:
+            raise StorageDown
+        return await read(self, list_, *parameters)
+
+    monkeypatch.setattr(PersonalData, "items", items)
     assert refused(await request_export(user.api, user.id, await user.token())) == (500, "DATABASE_ERROR")
 
 
@@ -290,14 +295,14 @@ async def test_an_outage_during_the_last_list_cuts_the_response_off(app: QuartTr
     monkeypatch.setattr(personal_data, "BATCH", 2)
     for number in range(5):
         await user.add_login(number)
-    read = Privacy.logins
+    read = PersonalData.items
 
-    async def logins(self: Privacy, user_id: UUID, within: Any, before: Any, limit: int) -> Any:
-        if before is not None:
+    async def items(self: PersonalData, list_: ExportedList, user_id: UUID, within: Any, last: Any, limit: int) -> Any:
+        if last is not None:
             raise StorageDown
-        return await read(self, user_id, within, before, limit)
+        return await read(self, list_, user_id, within, last, limit)
 
-    monkeypatch.setattr(Privacy, "logins", logins)
+    monkeypatch.setattr(PersonalData, "items", items)
     token = await user.token()
     async with serving(app) as server, server.client() as client:  # type: ignore[arg-type]
         await client.send(f"GET /api/privacy/export/{user.id} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n\r\n".encode())

@@ -1,0 +1,86 @@
+"""Storage of exports: one statement for each list, and one method that reads all lists."""
+
+from collections.abc import Collection, Mapping
+from typing import Final, LiteralString
+from uuid import UUID
+
+from adapters.postgres.engine.statements import Repository
+from adapters.postgres.federation.oauth.consents import API_ACCESS
+from core.privacy.model.personal_data import NEWEST_FIRST, NO_ADDRESS, NO_AGENT, ExportedItem, ExportedList
+
+# The items of each list. A column is the field of the response with its name, if there is one. `at` and `id` order
+# the list, and `organization_id` tells to which organization an item belongs.
+SELECT: Final[Mapping[ExportedList, LiteralString]] = {
+    ExportedList.MEMBERSHIPS: """
+        select m.created_at as at, m.id, o.id as organization_id, o.slug as organization_slug, m.role, m.created_at as joined_at
+        from memberships m join organizations o on o.id = m.org_id where m.user_id = %(user_id)s""",
+    ExportedList.LOGIN_EVENTS: f"""
+        select l.created_at as at, l.id, l.org_id as organization_id, l.created_at as timestamp, l.provider, l.success, l.risk_score,
+               l.risk_factors, case when a.id is null then l.address else '{NO_ADDRESS}' end as ip_address,
+               case when a.id is null then l.agent else '{NO_AGENT}' end as user_agent,
+               case when a.id is null then l.country end as geo_country, case when a.id is null then l.city end as geo_city
+        from login_events l left join users a on a.id = l.user_id and a.anonymized_at is not null where l.user_id = %(user_id)s""",
+    ExportedList.OAUTH_IDENTITIES: """
+        select i.linked_at as at, i.id, v.org_id as organization_id, i.provider, i.provider_user_id, i.linked_at
+        from identities i left join services v on v.id = i.service_id where i.user_id = %(user_id)s""",
+    ExportedList.MFA_EVENTS: """
+        select created_at as at, id, event_type, created_at as timestamp, success from mfa_events where user_id = %(user_id)s""",
+    ExportedList.PASSKEYS: """
+        select created_at as at, id, name, aaguid, backup_eligible, created_at, last_used_at from passkeys where user_id = %(user_id)s""",
+    ExportedList.EMAIL_CHANGES: """
+        select requested_at as at, id, old_email, new_email, requested_at, proved_at, undone_at from email_changes
+        where user_id = %(user_id)s""",
+    ExportedList.SECURITY_NOTICES: """
+        select created_at as at, id, kind, detail, address, created_at, undone_at from security_notices where user_id = %(user_id)s""",
+    ExportedList.CONSENTS: f"""
+        select c.granted_at as at, c.service_id as id, o.id as organization_id, o.slug as organization_slug, v.id as service_id,
+               v.slug as service_slug, c.scope as scopes, c.granted_at,
+               array(select jsonb_build_object('name', a -> 1, 'identifier', a -> 2, 'scopes', jsonb_path_query_array(a, '$[3][*][0]'))
+                     from jsonb_array_elements({API_ACCESS}) as access (a)) as api_resources
+        from consents c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
+        where c.user_id = %(user_id)s""",
+    ExportedList.SERVICE_ACCOUNTS: """
+        select a.created_at as at, a.id, a.name, o.id as organization_id, o.slug as organization_slug, a.created_at
+        from service_accounts a left join organizations o on o.id = a.org_id
+        left join memberships m on m.org_id = a.org_id and m.user_id = a.owner_id
+        where a.owner_id = %(user_id)s
+          and case when a.org_id is null then exists (select from users u where u.id = a.owner_id and u.is_platform_owner)
+              else m.id is not null end""",
+    ExportedList.PERSONAL_TOKENS: """
+        select t.created_at as at, t.session_id as id, t.name, t.prefix, t.scopes, o.id as organization_id, o.slug as organization_slug,
+               t.created_at, t.expires_at, t.last_used_at, s.ended_at
+        from sessions s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id
+        where s.user_id = %(user_id)s""",
+}
+
+
+class PersonalData(Repository):
+    """Implements `ports.storage.privacy.PersonalDataRead`."""
+
+    async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
+        in_orgs = "" if within is None else "and org_id = any(%(within)s)"
+        count = await self._one(
+            lambda row: int(row[0]),
+            f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}",
+            user_id=user_id,
+            within=None if within is None else list(within),
+        )
+        return count or 0
+
+    async def items(
+        self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int
+    ) -> list[ExportedItem]:
+        order, further = ("desc", "<") if list_ in NEWEST_FIRST else ("asc", ">")
+        in_orgs = "" if within is None else "and organization_id = any(%(within)s)"
+        later = "" if last is None else f"and (at, id) {further} (%(at)s, %(id)s)"
+        return await self._all(
+            lambda row: ExportedItem(*row),
+            f"""
+            select at, id, to_json(item) from ({SELECT[list_]}) item
+            where true {in_orgs} {later} order by at {order}, id {order} limit %(limit)s""",
+            user_id=user_id,
+            within=None if within is None else list(within),
+            at=last and last.at,
+            id=last and last.id,
+            limit=limit,
+        )
