@@ -131,6 +131,7 @@ def _wrong_password(refusal: Refusal, form: Form) -> str:
 
 @routes.get(PASSWORD)
 @page_session(sign_in=SignInAge.FRESH)  # the form has secrets, which are not kept for the user
+@refuses(403)
 @describes_page({200: "The form."}, api=["POST /api/user/change-password", "POST /api/user/set-password"])
 async def show_password() -> Response:
     """Show the form to change your password, or to set the first one.
