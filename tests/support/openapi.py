@@ -57,7 +57,10 @@ def _statuses() -> dict[str, set[str]]:
 
 
 def undescribed(answers: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the answers, as route and status, that the API description lacks. 499: the client left. 503: the service stops."""
+    """Return the answers, as route and status, that the API description lacks.
+
+    Every route can give these: 408 if the body takes too long, 499 if the client left, 503 if the service stops.
+    """
     described = _statuses()
     rows = ((re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", route), status) for route, status in answers)
-    return sorted(f"{route}: {status}" for route, status in rows if status not in {"499", "503", *described.get(route, {status})})
+    return sorted(f"{route}: {status}" for route, status in rows if status not in {"408", "499", "503", *described.get(route, {status})})

@@ -109,7 +109,7 @@ async def test_tokens_without_a_service_are_refused(shop: Shop) -> None:
     for token in (own_token, tenant.token("ada"), await impersonate(tenant.ports, await add_platform_owner(tenant.ports), shop.user)):
         answer = await tenant.api.get(PATH, token=token)
         assert refused(answer) == BAD
-        assert "service" in answer.json["error"]
+        assert "application" in answer.json["error"]
 
 
 async def test_a_former_user_of_the_service_is_refused(shop: Shop) -> None:

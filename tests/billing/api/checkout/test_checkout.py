@@ -96,7 +96,7 @@ async def test_only_existing_plans_of_the_service_with_a_price_can_be_bought(
     assert "price" in (await till.begin(plan_id=str(free))).json["error"]
     other = await till.begin(plan_id=str(other_plan))
     assert refused(other) == BAD
-    assert "another service" in other.json["error"]
+    assert "another application" in other.json["error"]
     assert provider.requests == []
     assert await run_sql(pool, "select 1 from billing_checkouts") == []
 
