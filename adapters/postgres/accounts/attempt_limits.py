@@ -112,26 +112,18 @@ class AttemptLimits(Repository):
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
         # If this attempt reached the limit, the wait that it caused ends too.
-        await self._run(
-            """
+        sql = """
             update guesses set failures = failures - 1, blocked_until = case when failures > %(limit)s then blocked_until end
-            where secret = %(secret)s and subject = %(subject)s and failures > 0""",
-            secret=secret,
-            subject=subject,
-            limit=attempt_limit.limit,
-        )
+            where secret = %(secret)s and subject = %(subject)s and failures > 0"""
+        await self._run(sql, secret=secret, subject=subject, limit=attempt_limit.limit)
 
     async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
-        await self._write(
-            f"""
+        sql = f"""
             delete from guesses
             where secret = %(secret)s
               and (subject = sha256(convert_to(%(email)s, 'UTF8'))
-                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))""",
-            secret=secret,
-            user_id=user_id,
-            email=email,
-        )
+                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))"""
+        await self._write(sql, secret=secret, user_id=user_id, email=email)
 
     async def clear(self, secret: SecretKind, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

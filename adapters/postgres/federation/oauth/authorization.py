@@ -77,16 +77,12 @@ class AuthorizationCodes(Repository):
         )
 
     def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
-        return self._one_deferred(
-            ACCOUNT.read,
-            f"""
+        sql = f"""
             {SELECT}
             where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})
               and {ACCOUNT_IS_USABLE}
-            for no key update""",
-            code_hash=code_hash,
-            **client_parameters(service),
-        )
+            for no key update"""
+        return self._one_deferred(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
 
     def redeem_deferred(
         self,
