@@ -212,11 +212,7 @@ class Privacy(Repository):
     # Anonymization
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
-        return await self._all(
-            lambda row: row[0],
-            INVOLVED_ORGANIZATIONS,
-            user_id=user_id,
-        )
+        return await self._all(lambda row: row[0], INVOLVED_ORGANIZATIONS, user_id=user_id)
 
     async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
         await self._run("select 1 from organizations where id = any(%(org_ids)s) order by id for no key update", org_ids=list(org_ids))

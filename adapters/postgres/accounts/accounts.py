@@ -77,25 +77,14 @@ class Accounts(AccountClosures):
     constraints: ClassVar = {"users_email_key": EmailTaken}
 
     async def by_email(self, email: Email) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where email = %(email)s",
-            email=email,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where email = %(email)s", email=email)
 
     async def by_id(self, user_id: UUID) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where id = %(user_id)s",
-            user_id=user_id,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         return await self._one(
-            OWN_PROFILE.read,
-            f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s",
-            user_id=user_id,
-            now=now,
+            OWN_PROFILE.read, f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s", user_id=user_id, now=now
         )
 
     async def has_signed_in(self, user_id: UUID) -> bool:
@@ -129,11 +118,7 @@ class Accounts(AccountClosures):
     # "for no key update" makes writers of the account wait, but still lets other transactions
     # insert rows that refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where id = %(user_id)s for no key update",
-            user_id=user_id,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s for no key update", user_id=user_id)
 
     async def lock_by_email(self, email: Email) -> Account | None:
         return await self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
@@ -142,12 +127,7 @@ class Accounts(AccountClosures):
         return self._one_deferred(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + OWNER_OF_LINK,
-            token_hash=token_hash,
-            purpose=purpose,
-        )
+        return await self._one(ACCOUNT.read, SELECT + OWNER_OF_LINK, token_hash=token_hash, purpose=purpose)
 
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
         sql = (

@@ -76,11 +76,7 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
 
 
 def to_login_attempt(row: Row) -> LoginAttempt:
-    return LoginAttempt(
-        account=ACCOUNT.read_if_any(row[2:]),
-        subject=row[0],
-        blocked_until=row[1],
-    )
+    return LoginAttempt(account=ACCOUNT.read_if_any(row[2:]), subject=row[0], blocked_until=row[1])
 
 
 class AttemptLimits(Repository):
@@ -92,10 +88,7 @@ class AttemptLimits(Repository):
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         return await self._one(
-            lambda row: row[0],
-            count_attempt_sql("%(subject)s"),
-            subject=subject,
-            **attempt_parameters(secret, attempt_limit, now),
+            lambda row: row[0], count_attempt_sql("%(subject)s"), subject=subject, **attempt_parameters(secret, attempt_limit, now)
         )
 
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:

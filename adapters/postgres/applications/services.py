@@ -88,19 +88,11 @@ class Services(Repository):
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 
     async def by_slug(self, org_id: UUID, slug: str) -> Service | None:
-        return await self._one(
-            SERVICE.read,
-            f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s",
-            org_id=org_id,
-            slug=slug,
-        )
+        return await self._one(SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s", org_id=org_id, slug=slug)
 
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
         return await self._one(
-            SERVICE.read,
-            f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
+            SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
         )
 
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
@@ -120,11 +112,7 @@ class Services(Repository):
         self, service_id: UUID, user_id: UUID, now: datetime
     ) -> DeferredRow[tuple[ServiceContext, Entitlement]]:
         return self._one_deferred(
-            to_context_and_entitlement,
-            context_and_entitlement_sql("%(user_id)s"),
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
+            to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:

@@ -73,11 +73,7 @@ class Subscriptions(Repository):
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
         result = await self._one(
-            ENTITLEMENT.read,
-            entitlement("%(service_id)s", "%(user_id)s"),
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
+            ENTITLEMENT.read, entitlement("%(service_id)s", "%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
         return result or Entitlement()
 

@@ -164,11 +164,7 @@ class Deliveries(SealingRepository):
         return self._one_deferred(lambda row: row[0], next_due_sql("webhook_deliveries"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
-        return await self._all(
-            self._to_claimed,
-            CLAIM,
-            **claim_parameters(now, lease_until, capacity),
-        )
+        return await self._all(self._to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))
 
 
 def _insert(source: LiteralString) -> LiteralString:

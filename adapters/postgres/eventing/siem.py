@@ -108,14 +108,7 @@ class Siem(SealingRepository):
         return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
 
     async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
-        return await self._all(
-            to_queued,
-            WAITING,
-            org_id=org_id,
-            siem_id=siem_id,
-            limit=limit,
-            most_bytes=max_bytes,
-        )
+        return await self._all(to_queued, WAITING, org_id=org_id, siem_id=siem_id, limit=limit, most_bytes=max_bytes)
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
         # A running lease continues, so that two processes never send for one organization. The new
@@ -158,13 +151,7 @@ class Siem(SealingRepository):
         )
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
-        return await self._one(
-            self._to_claimed,
-            CLAIM,
-            now=now,
-            leased_until=leased_until,
-            struggling=struggling,
-        )
+        return await self._one(self._to_claimed, CLAIM, now=now, leased_until=leased_until, struggling=struggling)
 
     async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         # The accepted entries leave the queue even if the lease expired during the request.

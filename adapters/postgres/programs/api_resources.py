@@ -121,11 +121,7 @@ class ApiResources(Repository):
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
         return await self._one(
-            to_resource_client,
-            f"{CLIENTS} and v.client_id = %(client_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-            client_id=client_id,
+            to_resource_client, f"{CLIENTS} and v.client_id = %(client_id)s", org_id=org_id, resource_id=resource_id, client_id=client_id
         )
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:

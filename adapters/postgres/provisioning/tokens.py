@@ -32,17 +32,12 @@ class ScimTokens(Repository):
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         return await self._all(
-            to_token,
-            f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s order by created_at, id",
-            org_id=org_id,
+            to_token, f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s order by created_at, id", org_id=org_id
         )
 
     async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None:
         return await self._one(
-            to_token,
-            f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s and id = %(token_id)s",
-            org_id=org_id,
-            token_id=token_id,
+            to_token, f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s and id = %(token_id)s", org_id=org_id, token_id=token_id
         )
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> DeferredRow[bool]:

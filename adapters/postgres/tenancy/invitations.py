@@ -79,18 +79,12 @@ class Invitations(Repository):
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
         return await self._one(
-            INVITATION.read,
-            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s",
-            org_id=org_id,
-            invitation_id=invitation_id,
+            INVITATION.read, SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s", org_id=org_id, invitation_id=invitation_id
         )
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         return await self._one(
-            INVITATION.read,
-            SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}",
-            org_id=org_id,
-            token_hash=token_hash,
+            INVITATION.read, SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}", org_id=org_id, token_hash=token_hash
         )
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:

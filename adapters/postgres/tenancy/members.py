@@ -65,9 +65,7 @@ class Members(Repository):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s",
-            org_id=org_id,
-            user_id=user_id,
+            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
         )
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:

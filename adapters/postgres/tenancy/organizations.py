@@ -124,9 +124,7 @@ class Organizations(Repository):
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(
-            ORGANIZATION.read,
-            LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK,
-            token_hash=token_hash,
+            ORGANIZATION.read, LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK, token_hash=token_hash
         )
 
     async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:

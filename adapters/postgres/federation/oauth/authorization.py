@@ -9,12 +9,7 @@ from adapters.postgres.applications.end_users import enroll_sql, enrollment_para
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.authentication.openid import (
-    GRANT_WIDTH,
-    grant_columns,
-    grant_parameters,
-    to_grant,
-)
+from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment

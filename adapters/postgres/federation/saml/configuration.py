@@ -63,9 +63,7 @@ def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        CONTEXT.read(row),
-        CONFIGURATION.read_if_any(configuration),
-        None if certificate[0] is None else to_certificate(vault, certificate),
+        CONTEXT.read(row), CONFIGURATION.read_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
     )
 
 
