@@ -36,35 +36,25 @@ class AccountLogs(Repository):
         total = await self._total(COUNT.format("mfa_events"), user_id)
         if page.offset >= total:
             return PageResult([], total)
-        entries = await self._all(
-            to_mfa_log_entry,
-            f"""
+        sql = f"""
             with page as ({NEWEST.format("mfa_events")})
             select l.id, l.event_type, l.success, l.created_at, l.address, l.agent, l.reason,
                    l.actor_id, a.email, a.is_platform_owner, l.impersonator_id, i.email, i.is_platform_owner
             from page l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id
-            order by l.created_at desc, l.id desc""",
-            user_id=user_id,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by l.created_at desc, l.id desc"""
+        entries = await self._all(to_mfa_log_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset)
         return PageResult(entries, total)
 
     async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
         total = await self._total(COUNT.format("privacy_log"), user_id)
         if page.offset >= total:
             return PageResult([], total)
-        entries = await self._all(
-            to_privacy_log_entry,
-            f"""
+        sql = f"""
             with page as ({NEWEST.format("privacy_log")})
             select l.id, l.event_type, l.created_at, l.address, l.agent, l.actor_id, a.email, a.is_platform_owner
             from page l left join users a on a.id = l.actor_id
-            order by l.created_at desc, l.id desc""",
-            user_id=user_id,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by l.created_at desc, l.id desc"""
+        entries = await self._all(to_privacy_log_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset)
         return PageResult(entries, total)
 
     async def _total(self, count: LiteralString, user_id: UUID) -> int:

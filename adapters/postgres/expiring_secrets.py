@@ -124,10 +124,5 @@ class ExpiringSecrets(Repository):
 
     async def claim(self, kind: NoticedSecret, days: Collection[int], now: datetime, limit: int) -> list[ExpiringSecret]:
         return await self._all(
-            lambda row: _to_secret(kind, row),
-            CLAIMS[kind],
-            days=list(days),
-            now=now,
-            until=now + timedelta(days=max(days)),
-            limit=limit,
+            lambda row: _to_secret(kind, row), CLAIMS[kind], days=list(days), now=now, until=now + timedelta(days=max(days)), limit=limit
         )

@@ -183,50 +183,36 @@ class Privacy(Repository):
     # Control over a user
 
     async def list_membership_controls(self, user_id: UUID, owner_id: UUID) -> list[MembershipControl]:
-        return await self._all(
-            lambda row: MembershipControl(*row),
-            """
+        sql = """
             select m.org_id, m.confirmed_at is not null,
                    exists (select 1 from memberships o where o.org_id = m.org_id and o.user_id = %(owner_id)s and o.role = 'owner')
             from (select org_id, user_id, confirmed_at from memberships
                   union all
                   select b.org_id, b.user_id, b.since from directory_blocks b join users u on u.id = b.user_id
                   where u.origin <> 'platform' and u.origin_org_id = b.org_id) m
-            where m.user_id = %(user_id)s order by m.org_id""",
-            user_id=user_id,
-            owner_id=owner_id,
-        )
+            where m.user_id = %(user_id)s order by m.org_id"""
+        return await self._all(lambda row: MembershipControl(*row), sql, user_id=user_id, owner_id=owner_id)
 
     async def list_owned_organizations(self, user_id: UUID) -> list[str]:
-        return await self._all(
-            lambda row: str(row[0]),
-            """
+        sql = """
             select o.name from memberships m join organizations o on o.id = m.org_id
-            where m.user_id = %(user_id)s and m.role = 'owner' order by o.name, o.id""",
-            user_id=user_id,
-        )
+            where m.user_id = %(user_id)s and m.role = 'owner' order by o.name, o.id"""
+        return await self._all(lambda row: str(row[0]), sql, user_id=user_id)
 
     async def is_used_elsewhere(self, user_id: UUID, owner_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from (
                 select org_id from end_users where user_id = %(user_id)s
                 union all
                 select v.org_id from subscriptions b join services v on v.id = b.service_id where b.user_id = %(user_id)s) used
             join organizations o on o.id = used.org_id
-            where not exists (select 1 from memberships m where m.org_id = o.id and m.user_id = %(owner_id)s and m.role = 'owner')""",
-            user_id=user_id,
-            owner_id=owner_id,
-        )
+            where not exists (select 1 from memberships m where m.org_id = o.id and m.user_id = %(owner_id)s and m.role = 'owner')"""
+        return await self._exists(sql, user_id=user_id, owner_id=owner_id)
 
     # Anonymization
 
     async def list_involved_organizations(self, user_id: UUID) -> list[UUID]:
-        return await self._all(
-            lambda row: row[0],
-            INVOLVED_ORGANIZATIONS,
-            user_id=user_id,
-        )
+        return await self._all(lambda row: row[0], INVOLVED_ORGANIZATIONS, user_id=user_id)
 
     async def lock_organizations(self, org_ids: Collection[UUID]) -> None:
         await self._run("select 1 from organizations where id = any(%(org_ids)s) order by id for no key update", org_ids=list(org_ids))
@@ -238,26 +224,21 @@ class Privacy(Repository):
         # Foreign keys cascade the address to other tables, as in `Accounts.change_email`. The
         # update of a unique key takes the lock that inserts with a foreign key to the account wait
         # for. So from here on no other transaction can add rows of the account.
-        await self._run(
-            """
+        sql = """
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
             update users set email = %(placeholder)s, email_verified_at = null, password_hash = null, mfa_enabled_at = null,
                              name = null, picture = null, locale = null, zoneinfo = null, profile_details = null,
                              anonymized_at = %(now)s, email_changed_at = %(now)s, updated_at = %(now)s
-            from (select count(*) from held) before where id = %(user_id)s""",
-            user_id=user_id,
-            placeholder=placeholder,
-            now=now,
-        )
+            from (select count(*) from held) before where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, placeholder=placeholder, now=now)
         self._signals.figures_changed()
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
         # A SAML logout in progress continues without the name ids. Services that have no logout
         # request yet count as services that did not respond.
         removed = ", ".join([f"from_{table} as (delete from {table} where user_id = %(user_id)s)" for table in SIGN_IN_TABLES])
-        await self._write(
-            f"""
+        sql = f"""
             with {removed},
             signing_out as materialized (
                 select l.id, l.created_at from saml_logouts l
@@ -266,9 +247,8 @@ class Privacy(Repository):
                 update saml_logout_requests r
                 set sent_at = coalesce(r.sent_at, l.created_at), name_id = '', session_index = '', former_names = '{{}}'
                 from signing_out l where r.logout_id = l.id and r.user_id = %(user_id)s)
-            select 1""",
-            user_id=user_id,
-        )
+            select 1"""
+        await self._write(sql, user_id=user_id)
 
     async def redact_newest(self, user_id: UUID, limit: int) -> None:
         for log, statement in LOG_REDACTIONS.items():
@@ -315,23 +295,19 @@ class Privacy(Repository):
     async def redact_deliveries(self, user_id: UUID) -> None:
         # Later attempts sign the changed payload. The response body goes too, because a receiver
         # may echo the payload.
-        await self._write(
-            """
+        sql = """
             update webhook_deliveries
             set payload = jsonb_set(payload::jsonb, '{actor_email}', 'null')::json, response_body = null
-            where actor_id = %(user_id)s""",
-            user_id=user_id,
-        )
+            where actor_id = %(user_id)s"""
+        await self._write(sql, user_id=user_id)
 
     async def remove_directory_data(self, user_id: UUID) -> None:
-        await self._write(
-            """
+        sql = """
             update scim_users s set
                 external_id = null, formatted = null, given_name = null, family_name = null, display_name = null,
                 user_name = null, attributes = '{}', email = case when s.email is not null then u.email end
-            from users u where s.user_id = %(user_id)s and u.id = s.user_id""",
-            user_id=user_id,
-        )
+            from users u where s.user_id = %(user_id)s and u.id = s.user_id"""
+        await self._write(sql, user_id=user_id)
 
     async def remove_former_emails(self, user_id: UUID) -> None:
         await self._write("delete from former_addresses where user_id = %(user_id)s", user_id=user_id)

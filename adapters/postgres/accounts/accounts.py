@@ -77,35 +77,22 @@ class Accounts(AccountClosures):
     constraints: ClassVar = {"users_email_key": EmailTaken}
 
     async def by_email(self, email: Email) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where email = %(email)s",
-            email=email,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where email = %(email)s", email=email)
 
     async def by_id(self, user_id: UUID) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where id = %(user_id)s",
-            user_id=user_id,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         return await self._one(
-            OWN_PROFILE.read,
-            f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s",
-            user_id=user_id,
-            now=now,
+            OWN_PROFILE.read, f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s", user_id=user_id, now=now
         )
 
     async def has_signed_in(self, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from login_events where user_id = %(user_id)s and success
             union all select 1 from identities where user_id = %(user_id)s
-            limit 1""",
-            user_id=user_id,
-        )
+            limit 1"""
+        return await self._exists(sql, user_id=user_id)
 
     async def platform_owner_exists(self) -> bool:
         return await self._exists("select 1 from users where is_platform_owner limit 1")
@@ -131,11 +118,7 @@ class Accounts(AccountClosures):
     # "for no key update" makes writers of the account wait, but still lets other transactions
     # insert rows that refer to it, such as sessions and logins.
     async def lock(self, user_id: UUID) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + "where id = %(user_id)s for no key update",
-            user_id=user_id,
-        )
+        return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s for no key update", user_id=user_id)
 
     async def lock_by_email(self, email: Email) -> Account | None:
         return await self._one(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
@@ -144,47 +127,33 @@ class Accounts(AccountClosures):
         return self._one_deferred(ACCOUNT.read, LOCK_BY_EMAIL, email=email)
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
-        return await self._one(
-            ACCOUNT.read,
-            SELECT + OWNER_OF_LINK,
-            token_hash=token_hash,
-            purpose=purpose,
-        )
+        return await self._one(ACCOUNT.read, SELECT + OWNER_OF_LINK, token_hash=token_hash, purpose=purpose)
 
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> DeferredRow[Account]:
-        return self._one_deferred(
-            ACCOUNT.read,
+        sql = (
             SELECT
             + """
             where id = %(user_id)s and password_hash = %(password_hash)s and email_verified_at is not null
               and deactivated_at is null and anonymized_at is null
-            for no key update""",
-            user_id=user_id,
-            password_hash=password_hash,
+            for no key update"""
         )
+        return self._one_deferred(ACCOUNT.read, sql, user_id=user_id, password_hash=password_hash)
 
     async def lock_platform_owners(self) -> None:
         await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {PLATFORM_OWNERS})")
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update users set email_verified_at = coalesce(email_verified_at, %(now)s),
                              first_verified_at = coalesce(first_verified_at, %(now)s), updated_at = %(now)s
-            where id = %(user_id)s""",
-            user_id=user_id,
-            now=now,
-        )
+            where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, now=now)
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update users set password_hash = %(password_hash)s, password_changed_at = %(now)s, updated_at = %(now)s
-            where id = %(user_id)s""",
-            user_id=user_id,
-            password_hash=password_hash,
-            now=now,
-        )
+            where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, password_hash=password_hash, now=now)
 
     async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
         await self._run(
@@ -195,14 +164,10 @@ class Accounts(AccountClosures):
         )
 
     async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update users set password_hash = null, updated_at = %(now)s
-            where id = %(user_id)s and password_hash is not null and password_changed_at >= %(since)s""",
-            user_id=user_id,
-            since=since,
-            now=now,
-        )
+            where id = %(user_id)s and password_hash is not null and password_changed_at >= %(since)s"""
+        await self._run(sql, user_id=user_id, since=since, now=now)
 
     async def drop_password(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set password_hash = null, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
@@ -217,21 +182,16 @@ class Accounts(AccountClosures):
         self._signals.figures_changed()
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update users set name = %(name)s, picture = %(picture)s, locale = %(locale)s, zoneinfo = %(zoneinfo)s,
                              profile_details = %(profile_details)s::jsonb, profile_changed_at = %(now)s, updated_at = %(now)s
-            where id = %(user_id)s""",
-            user_id=user_id,
-            now=now,
-            **profile_parameters(profile),
-        )
+            where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, now=now, **profile_parameters(profile))
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         # Lock order: service_users, then end_users. The foreign keys copy the address to both
         # tables in no fixed order, and deleting a service locks them in this order.
-        changed = await self._run(
-            f"""
+        sql = f"""
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update),
             kept as (
@@ -240,11 +200,8 @@ class Accounts(AccountClosures):
                 on conflict (user_id, email) do update set until = excluded.until)
             update users set email = %(email)s, email_verified_at = null, email_changed_at = %(now)s, updated_at = %(now)s
             from (select count(*) from held) before
-            where id = %(user_id)s and not {reserved("%(email)s", "%(user_id)s", "%(now)s")}""",
-            user_id=user_id,
-            email=email,
-            now=now,
-        )
+            where id = %(user_id)s and not {reserved("%(email)s", "%(user_id)s", "%(now)s")}"""
+        changed = await self._run(sql, user_id=user_id, email=email, now=now)
         if changed == 0:
             raise EmailTaken
 
@@ -259,14 +216,12 @@ class Accounts(AccountClosures):
         )
 
     async def can_be_freed(self, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from users u
             where u.id = %(user_id)s and u.deactivated_at is not null and u.platform_deactivated_at is null and u.closed_at is null
               and u.anonymized_at is null and (u.email_verified_at is null
-                   or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))""",
-            user_id=user_id,
-        )
+                   or u.password_hash is null and not exists (select 1 from identities i where i.user_id = u.id))"""
+        return await self._exists(sql, user_id=user_id)
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
         await self._run(
@@ -284,22 +239,16 @@ class Accounts(AccountClosures):
         await self._run("update users set is_platform_owner = false, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 
     async def other_platform_owner_exists(self, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from users
-            where is_platform_owner and deactivated_at is null and anonymized_at is null and id <> %(user_id)s limit 1""",
-            user_id=user_id,
-        )
+            where is_platform_owner and deactivated_at is null and anonymized_at is null and id <> %(user_id)s limit 1"""
+        return await self._exists(sql, user_id=user_id)
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
-        control = await self._one(
-            ACCOUNT_CONTROL.read,
-            f"""
+        sql = f"""
             select {ACCOUNT_CONTROL.columns} from users u left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
-            where u.id = %(user_id)s""",
-            user_id=user_id,
-            org_id=org_id,
-        )
+            where u.id = %(user_id)s"""
+        control = await self._one(ACCOUNT_CONTROL.read, sql, user_id=user_id, org_id=org_id)
         assert control is not None, "a locked account exists"
         return control
 
@@ -308,9 +257,7 @@ class Accounts(AccountClosures):
         self._signals.figures_changed()
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from users
-            where id = %(user_id)s and is_platform_owner and deactivated_at is null and anonymized_at is null for share""",
-            user_id=user_id,
-        )
+            where id = %(user_id)s and is_platform_owner and deactivated_at is null and anonymized_at is null for share"""
+        return await self._exists(sql, user_id=user_id)

@@ -76,11 +76,7 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
 
 
 def to_login_attempt(row: Row) -> LoginAttempt:
-    return LoginAttempt(
-        account=ACCOUNT.read_if_any(row[2:]),
-        subject=row[0],
-        blocked_until=row[1],
-    )
+    return LoginAttempt(account=ACCOUNT.read_if_any(row[2:]), subject=row[0], blocked_until=row[1])
 
 
 class AttemptLimits(Repository):
@@ -92,10 +88,7 @@ class AttemptLimits(Repository):
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         return await self._one(
-            lambda row: row[0],
-            count_attempt_sql("%(subject)s"),
-            subject=subject,
-            **attempt_parameters(secret, attempt_limit, now),
+            lambda row: row[0], count_attempt_sql("%(subject)s"), subject=subject, **attempt_parameters(secret, attempt_limit, now)
         )
 
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
@@ -112,26 +105,18 @@ class AttemptLimits(Repository):
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
         # If this attempt reached the limit, the wait that it caused ends too.
-        await self._run(
-            """
+        sql = """
             update guesses set failures = failures - 1, blocked_until = case when failures > %(limit)s then blocked_until end
-            where secret = %(secret)s and subject = %(subject)s and failures > 0""",
-            secret=secret,
-            subject=subject,
-            limit=attempt_limit.limit,
-        )
+            where secret = %(secret)s and subject = %(subject)s and failures > 0"""
+        await self._run(sql, secret=secret, subject=subject, limit=attempt_limit.limit)
 
     async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
-        await self._write(
-            f"""
+        sql = f"""
             delete from guesses
             where secret = %(secret)s
               and (subject = sha256(convert_to(%(email)s, 'UTF8'))
-                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))""",
-            secret=secret,
-            user_id=user_id,
-            email=email,
-        )
+                   or subject in (select {DEVICE_SUBJECT} from devices d where d.user_id = %(user_id)s))"""
+        await self._write(sql, secret=secret, user_id=user_id, email=email)
 
     async def clear(self, secret: SecretKind, subject: bytes) -> None:
         await self._write("delete from guesses where secret = %(secret)s and subject = %(subject)s", secret=secret, subject=subject)

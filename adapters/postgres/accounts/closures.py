@@ -71,14 +71,10 @@ class AccountClosures(Repository):
     async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime, **parameters: object) -> None:
         # The foreign keys copy `deactivated` to the same two tables as the address: see
         # `change_email` for the lock order.
-        await self._run(
-            f"""
+        sql = f"""
             with held as materialized (
                 select 1 from service_users where user_id = %(user_id)s order by service_id for no key update)
             update users set {columns}, updated_at = %(now)s
-            from (select count(*) from held) before where id = %(user_id)s""",
-            user_id=user_id,
-            now=now,
-            **parameters,
-        )
+            from (select count(*) from held) before where id = %(user_id)s"""
+        await self._run(sql, user_id=user_id, now=now, **parameters)
         self._signals.figures_changed()

@@ -94,17 +94,12 @@ class Devices(Repository):
         )
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
-        return await self._one(
-            lambda row: to_listed_device(row, now),
-            f"""
+        sql = f"""
             select {LISTED} from devices d
             cross join lateral (select d.user_id) owner
             cross join lateral ({TRUST_PERIOD}) period
-            where d.id = %(device_id)s""",
-            device_id=device_id,
-            session_id=session_id,
-            org_id=org_id,
-        )
+            where d.id = %(device_id)s"""
+        return await self._one(lambda row: to_listed_device(row, now), sql, device_id=device_id, session_id=session_id, org_id=org_id)
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         match = await self._one(
@@ -129,14 +124,10 @@ class Devices(Repository):
         return match
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
-        return await self._one(
-            DEVICE.read,
-            f"""
+        sql = f"""
             select {DEVICE.columns} from devices d
-            where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null""",
-            user_id=user_id,
-            client_hash=client_hash,
-        )
+            where d.user_id = %(user_id)s and d.client_hash = %(client_hash)s and d.revoked_at is null"""
+        return await self._one(DEVICE.read, sql, user_id=user_id, client_hash=client_hash)
 
     async def save(self, device: Device) -> None:
         await self._write(
@@ -178,31 +169,19 @@ class Devices(Repository):
         )
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update devices set name = %(name)s, updated_at = %(now)s
-            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null""",
-            user_id=user_id,
-            device_id=device_id,
-            name=name,
-            now=now,
-        )
+            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null"""
+        await self._run(sql, user_id=user_id, device_id=device_id, name=name, now=now)
 
     async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update devices set revoked_at = %(now)s, updated_at = %(now)s, trust_hash = null, trust_expires_at = null, mfa_at = null
-            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null""",
-            user_id=user_id,
-            device_id=device_id,
-            now=now,
-        )
+            where user_id = %(user_id)s and id = %(device_id)s and revoked_at is null"""
+        await self._run(sql, user_id=user_id, device_id=device_id, now=now)
 
     async def distrust(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update devices set trust_hash = null, trust_expires_at = null, mfa_at = null, updated_at = %(now)s
-            where user_id = %(user_id)s and (trust_hash is not null or mfa_at is not null)""",
-            user_id=user_id,
-            now=now,
-        )
+            where user_id = %(user_id)s and (trust_hash is not null or mfa_at is not null)"""
+        await self._run(sql, user_id=user_id, now=now)

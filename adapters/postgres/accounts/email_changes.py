@@ -68,13 +68,9 @@ class EmailChanges(Repository):
         return await self._one(to_email_change, f"{SELECT} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
 
     async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
-        return await self._one(
-            to_email_change,
-            f"""{SELECT} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
-            order by position limit 1""",
-            user_id=user_id,
-            since=since,
-        )
+        sql = f"""{SELECT} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
+            order by position limit 1"""
+        return await self._one(to_email_change, sql, user_id=user_id, since=since)
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
         return await self._one(
@@ -93,25 +89,18 @@ class EmailChanges(Repository):
         )
 
     async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            f"""
+        sql = f"""
             select 1 where exists (select 1 from users where email = %(email)s and id <> %(user_id)s)
-                        or {reserved("%(email)s", "%(user_id)s", "%(now)s")}""",
-            email=email,
-            user_id=user_id,
-            now=now,
-        )
+                        or {reserved("%(email)s", "%(user_id)s", "%(now)s")}"""
+        return await self._exists(sql, email=email, user_id=user_id, now=now)
 
     async def is_reserved(self, email: Email, now: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from email_changes c
             where c.old_email = %(email)s and c.undone_at is null and c.undo_until > %(now)s
               and not exists (select 1 from users u where u.id = c.user_id and u.email = c.old_email)
-            limit 1""",
-            email=email,
-            now=now,
-        )
+            limit 1"""
+        return await self._exists(sql, email=email, now=now)
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
         await self._run(
@@ -122,22 +111,15 @@ class EmailChanges(Repository):
         await self._run("update email_changes set proved_at = %(now)s where id = %(change_id)s", change_id=change_id, now=now)
 
     async def undo(self, change: EmailChange, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update email_changes set undone_at = coalesce(undone_at, %(now)s),
                                      cancelled_at = case when proved_at is null then coalesce(cancelled_at, %(now)s) end
-            where user_id = %(user_id)s and position >= (select c.position from email_changes c where c.id = %(change_id)s)""",
-            user_id=change.user_id,
-            change_id=change.id,
-            now=now,
-        )
+            where user_id = %(user_id)s and position >= (select c.position from email_changes c where c.id = %(change_id)s)"""
+        await self._run(sql, user_id=change.user_id, change_id=change.id, now=now)
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update email_changes set undo_until = case when undo_until > %(now)s then %(now)s else undo_until end,
                                      cancelled_at = case when proved_at is null then coalesce(cancelled_at, %(now)s) end
-            where user_id = %(user_id)s and (undo_until > %(now)s or proved_at is null and cancelled_at is null)""",
-            user_id=user_id,
-            now=now,
-        )
+            where user_id = %(user_id)s and (undo_until > %(now)s or proved_at is null and cancelled_at is null)"""
+        await self._run(sql, user_id=user_id, now=now)

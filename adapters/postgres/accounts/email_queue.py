@@ -132,15 +132,10 @@ class EmailQueue(SealingRepository):
         )
 
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
-        await self._write(
-            """
+        sql = """
             update mails set finished_at = %(now)s, outcome = 'dropped', token = null, next_path = null, browser_hash = null
-            where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null""",
-            kind=kind,
-            address=address,
-            org_id=org_id,
-            now=now,
-        )
+            where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null"""
+        await self._write(sql, kind=kind, address=address, org_id=org_id, now=now)
 
     async def claim(self, now: datetime, lease_until: datetime, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:
         # A crash of the database can take back the last claims and outcomes. Then the same messages are
@@ -176,15 +171,10 @@ class EmailQueue(SealingRepository):
         )
 
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:
-        await self._write(
-            """
+        sql = """
             update mails set token = %(token)s, token_at = %(now)s
-            where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
-            mail_id=email.id,
-            claims=email.claims,
-            token=None if token is None else self._sealed(email, token),
-            now=now,
-        )
+            where id = %(mail_id)s and claims = %(claims)s and finished_at is null"""
+        await self._write(sql, mail_id=email.id, claims=email.claims, token=None if token is None else self._sealed(email, token), now=now)
 
     def is_claimed_deferred(self, email: QueuedEmail) -> DeferredRow[bool]:
         return self._one_deferred(
@@ -212,29 +202,18 @@ class EmailQueue(SealingRepository):
 
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         # The goodbye is the last row with the address of a deleted account.
-        await self._run(
-            f"""
+        sql = f"""
             with {ASYNC_COMMIT}
             update mails set finished_at = %(now)s, outcome = %(outcome)s, token = null, next_path = null, browser_hash = null,
                              address = case when kind = 'account_deleted' then 'anonymized@deleted.local' else address end,
                              attempts = attempts + case when %(outcome)s = 'dropped' then 0 else 1 end,
                              last_failure = coalesce(%(reason)s, last_failure)
             from async_commit
-            where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')""",
-            mail_id=email.id,
-            claims=email.claims,
-            outcome=outcome,
-            now=now,
-            reason=reason,
-        )
+            where id = %(mail_id)s and finished_at is null and (claims = %(claims)s or %(outcome)s = 'sent')"""
+        await self._run(sql, mail_id=email.id, claims=email.claims, outcome=outcome, now=now, reason=reason)
 
     async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
-        await self._run(
-            """
+        sql = """
             update mails set attempts = attempts + 1, due_at = %(due_at)s, last_failure = %(reason)s
-            where id = %(mail_id)s and claims = %(claims)s and finished_at is null""",
-            mail_id=email.id,
-            claims=email.claims,
-            due_at=due_at,
-            reason=reason,
-        )
+            where id = %(mail_id)s and claims = %(claims)s and finished_at is null"""
+        await self._run(sql, mail_id=email.id, claims=email.claims, due_at=due_at, reason=reason)

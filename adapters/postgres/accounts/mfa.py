@@ -81,13 +81,10 @@ class Mfa(MfaLog, SealingRepository):
     __slots__ = ()
 
     async def status(self, user_id: UUID) -> MfaStatus | None:
-        return await self._one(
-            lambda row: MfaStatus(*row),
-            """
+        sql = """
             select mfa_enabled_at, (select count(*) from backup_codes where user_id = %(user_id)s and used_at is null)
-            from users where id = %(user_id)s""",
-            user_id=user_id,
-        )
+            from users where id = %(user_id)s"""
+        return await self._one(lambda row: MfaStatus(*row), sql, user_id=user_id)
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
         return await self._one(
@@ -104,15 +101,11 @@ class Mfa(MfaLog, SealingRepository):
         )
 
     async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into mfa (user_id, secret, setup_at) values (%(user_id)s, %(secret)s, %(now)s)
             on conflict (user_id) do update set
-                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null""",
-            user_id=user_id,
-            secret=self._vault.seal(secret.encode(), secret_context(user_id)),
-            now=now,
-        )
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = null, codes_salt = null"""
+        await self._run(sql, user_id=user_id, secret=self._vault.seal(secret.encode(), secret_context(user_id)), now=now)
 
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         return await self._run(TAKE_STEP, user_id=user_id, setup_at=setup_at, step=step) == 1
@@ -140,27 +133,20 @@ class Mfa(MfaLog, SealingRepository):
 
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
         # An account has one second factor at a time, so at most one row was in use then.
-        former = await self._one(
-            lambda row: row,
-            """
+        sql = """
             with gone as (delete from former_mfa where user_id = %(user_id)s and removed_at >= %(since)s returning *)
-            select id, secret, setup_at, enabled_at, last_step from gone where enabled_at < %(since)s""",
-            user_id=user_id,
-            since=since,
-        )
+            select id, secret, setup_at, enabled_at, last_step from gone where enabled_at < %(since)s"""
+        former = await self._one(lambda row: row, sql, user_id=user_id, since=since)
         if former is None:
             return None
         row, sealed, setup_at, enabled_at, last_step = former
         secret = self._vault.open(sealed, former_secret_context(row))
-        await self._run(
-            """
+        sql = """
             insert into mfa (user_id, secret, setup_at, last_step) values (%(user_id)s, %(secret)s, %(setup_at)s, %(last_step)s)
             on conflict (user_id) do update set
-                secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step, codes_salt = null""",
-            user_id=user_id,
-            secret=self._vault.seal(secret, secret_context(user_id)),
-            setup_at=setup_at,
-            last_step=last_step,
+                secret = excluded.secret, setup_at = excluded.setup_at, last_step = excluded.last_step, codes_salt = null"""
+        await self._run(
+            sql, user_id=user_id, secret=self._vault.seal(secret, secret_context(user_id)), setup_at=setup_at, last_step=last_step
         )
         return cast("datetime", enabled_at)
 
@@ -204,20 +190,14 @@ class Mfa(MfaLog, SealingRepository):
         )
 
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
-        await self._run(
-            """
+        sql = """
             with salted as (update mfa set codes_salt = %(salt)s where user_id = %(user_id)s),
             gone as (delete from backup_codes where user_id = %(user_id)s)
-            insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])""",
-            user_id=user_id,
-            salt=salt,
-            hashes=list(hashes),
-        )
+            insert into backup_codes (user_id, code_hash) select %(user_id)s, unnest(%(hashes)s::bytea[])"""
+        await self._run(sql, user_id=user_id, salt=salt, hashes=list(hashes))
 
     async def remove(self, user_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             with codes as (delete from backup_codes where user_id = %(user_id)s)
-            delete from mfa where user_id = %(user_id)s""",
-            user_id=user_id,
-        )
+            delete from mfa where user_id = %(user_id)s"""
+        await self._run(sql, user_id=user_id)

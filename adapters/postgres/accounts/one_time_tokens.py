@@ -12,25 +12,17 @@ class OneTimeTokens(Repository):
     """Implements `ports.storage.accounts.accounts.OneTimeTokens`."""
 
     async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
-        return await self._one(
-            lambda row: Email(row[0]),
-            """
+        sql = """
             select email from one_time_tokens
-            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s""",
-            token_hash=token_hash,
-            purpose=purpose,
-            now=now,
-        )
+            where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s"""
+        return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash, purpose=purpose, now=now)
 
     async def verified_email(self, token_hash: bytes) -> Email | None:
-        return await self._one(
-            lambda row: Email(row[0]),
-            """
+        sql = """
             select t.email from one_time_tokens t join users u on u.id = t.user_id and u.email = t.email
             where t.purpose = 'verify_email' and t.token_hash = %(token_hash)s and t.used_at is not null
-              and u.email_verified_at is not null and u.deactivated_at is null and u.anonymized_at is null""",
-            token_hash=token_hash,
-        )
+              and u.email_verified_at is not null and u.deactivated_at is null and u.anonymized_at is null"""
+        return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash)
 
     async def add(
         self,
@@ -71,47 +63,30 @@ class OneTimeTokens(Repository):
         )
 
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
-        return await self._one(
-            lambda row: LinkContinuation(*row),
-            """
+        sql = """
             select next_path, browser_hash, service_id from one_time_tokens
             where user_id = %(user_id)s and purpose = 'verify_email' and email = %(email)s and browser_hash is not null
-            order by created_at desc limit 1""",
-            user_id=user_id,
-            email=email,
-        )
+            order by created_at desc limit 1"""
+        return await self._one(lambda row: LinkContinuation(*row), sql, user_id=user_id, email=email)
 
     def newer_exists_deferred(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            """
+        sql = """
             select exists (
                 select 1 from one_time_tokens t join users u on u.id = t.user_id
-                where u.email = %(email)s and t.purpose = %(purpose)s and t.created_at > %(created_at)s and t.used_at is null)""",
-            email=email,
-            purpose=purpose,
-            created_at=created_at,
-        )
+                where u.email = %(email)s and t.purpose = %(purpose)s and t.created_at > %(created_at)s and t.used_at is null)"""
+        return self._one_deferred(lambda row: bool(row[0]), sql, email=email, purpose=purpose, created_at=created_at)
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
-        return await self._one(
-            lambda row: Email(row[0]),
-            """
+        sql = """
             update one_time_tokens set used_at = %(now)s
             where purpose = %(purpose)s and token_hash = %(token_hash)s and used_at is null and expires_at > %(now)s
-            returning email""",
-            token_hash=token_hash,
-            purpose=purpose,
-            now=now,
-        )
+            returning email"""
+        return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash, purpose=purpose, now=now)
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
         # A used one of the present address stays: its link says that the address is verified.
-        await self._write(
-            """
+        sql = """
             delete from one_time_tokens t using users u
             where t.user_id = %(user_id)s and t.purpose = %(purpose)s and u.id = t.user_id
-              and not (t.purpose = 'verify_email' and t.used_at is not null and t.email = u.email)""",
-            user_id=user_id,
-            purpose=purpose,
-        )
+              and not (t.purpose = 'verify_email' and t.used_at is not null and t.email = u.email)"""
+        await self._write(sql, user_id=user_id, purpose=purpose)

@@ -27,20 +27,15 @@ class Platform(Repository):
     """Implements `ports.storage.accounts.accounts.PlatformRead`."""
 
     async def figures(self) -> PlatformFigures:
-        figures = await self._one(
-            lambda row: PlatformFigures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]),
-            """
+        sql = """
             select count(*), (select count(*) from organizations), count(mfa_enabled_at)
-            from users where deactivated_at is null and anonymized_at is null""",
-        )
+            from users where deactivated_at is null and anonymized_at is null"""
+        figures = await self._one(lambda row: PlatformFigures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]), sql)
         assert figures is not None, "an aggregate always has one row"
         return figures
 
     async def due_jobs(self, now: datetime) -> int:
-        return (
-            await self._one(
-                lambda row: int(row[0]),
-                f"""
+        sql = f"""
                 select (select count(*) from mails where finished_at is null and due_at <= %(now)s)
                      + (select count(*) from ({DUE_DELIVERIES}) d)
                      + (select count(*) from ({DUE_LOGOUT_NOTICES}) n)
@@ -48,11 +43,8 @@ class Platform(Repository):
                             select from siem_configurations s join organizations o on o.id = s.org_id and o.status = 'active'
                             cross join lateral (
                                 select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q
-                            where s.enabled and s.due_at <= %(now)s limit 100000) e)""",
-                now=now,
-            )
-            or 0
-        )
+                            where s.enabled and s.due_at <= %(now)s limit 100000) e)"""
+        return await self._one(lambda row: int(row[0]), sql, now=now) or 0
 
     async def queues(self, now: datetime) -> list[QueueState]:
         return await self._all(
@@ -80,14 +72,11 @@ class Platform(Repository):
     async def email_backlog(self, now: datetime) -> EmailBacklog:
         # Emails that were tried wait for a later attempt, so their due time says nothing. The emails of
         # directories are due later than they were created, by design.
-        backlog = await self._one(
-            lambda row: EmailBacklog(row[0], max(row[1] or timedelta(), timedelta())),
-            """
+        sql = """
             select count(*), %(now)s - min(case when claims > 0 and directory_number is null then created_at else due_at end)
             from (select due_at, claims, created_at, directory_number from mails
                   where finished_at is null order by due_at limit 100000) m
-            where due_at <= %(now)s or claims > 0""",
-            now=now,
-        )
+            where due_at <= %(now)s or claims > 0"""
+        backlog = await self._one(lambda row: EmailBacklog(row[0], max(row[1] or timedelta(), timedelta())), sql, now=now)
         assert backlog is not None, "an aggregate always has one row"
         return backlog

@@ -64,15 +64,10 @@ class SecurityNotices(Repository):
         )
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update security_notices set undone_at = %(now)s
-            where user_id = %(user_id)s and (id = %(notice_id)s or created_at >= %(since)s) and undone_at is null""",
-            user_id=user_id,
-            notice_id=notice_id,
-            since=since,
-            now=now,
-        )
+            where user_id = %(user_id)s and (id = %(notice_id)s or created_at >= %(since)s) and undone_at is null"""
+        await self._run(sql, user_id=user_id, notice_id=notice_id, since=since, now=now)
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         await self._run(

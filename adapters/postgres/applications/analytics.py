@@ -98,18 +98,13 @@ class Analytics(Repository):
         # Active users are counted by reading all users of the service, about 0.25 seconds for
         # 300,000. An index on the last login would make this fast, but every login would then
         # update each index of the table, and logins are far more frequent than this query.
-        usage = await self._one(
-            lambda row: ServiceUsage(*row),
-            """
+        sql = """
             select v.user_count,
                    (select count(*) from service_users u where u.service_id = v.id and u.created_at >= %(since)s),
                    (select count(*) from service_users u where u.service_id = v.id and u.last_login_at >= %(since)s),
                    (select coalesce(sum(t.total), 0)::bigint from login_totals t where t.org_id = v.org_id and t.service_id = v.id)
-            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s""",
-            org_id=org_id,
-            service_id=service_id,
-            since=since,
-        )
+            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"""
+        usage = await self._one(lambda row: ServiceUsage(*row), sql, org_id=org_id, service_id=service_id, since=since)
         return usage or ServiceUsage(0, 0, 0, 0)  # the service was deleted after the key was checked
 
 

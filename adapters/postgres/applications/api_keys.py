@@ -22,41 +22,27 @@ class ApiKeys(Repository):
     """Implements `ports.storage.applications.services.ApiKeys` and `ApiKeyUse`."""
 
     async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
-        return await self._one(
-            RECORD.read,
-            f"""
+        sql = f"""
             select {RECORD.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
-            where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)""",
-            key_hash=key_hash,
-            now=now,
-        )
+            where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)"""
+        return await self._one(RECORD.read, sql, key_hash=key_hash, now=now)
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from api_keys
-            where id = %(key_id)s and service_id = %(service_id)s and (expires_at is null or expires_at > %(now)s)""",
-            service_id=service_id,
-            key_id=key_id,
-            now=now,
-        )
+            where id = %(key_id)s and service_id = %(service_id)s and (expires_at is null or expires_at > %(now)s)"""
+        return await self._exists(sql, service_id=service_id, key_id=key_id, now=now)
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
         # The outer join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             select counted.total, {API_KEY.columns}
             from (select count(*) as total from api_keys k where {OF_THE_SERVICE}) counted
             left join (select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE}
                        order by k.created_at desc, k.id desc limit %(limit)s offset %(offset)s) k on true
-            order by k.created_at desc, k.id desc""",
-            org_id=org_id,
-            service_id=service_id,
-            limit=limit,
-            offset=offset,
-        )
+            order by k.created_at desc, k.id desc"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
         return PageResult([API_KEY.read(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:

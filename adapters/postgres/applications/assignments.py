@@ -29,45 +29,33 @@ class Assignments(Repository):
         # Emails are stored in lower case. strpos needs no escaping of wildcards.
         listed: LiteralString = f"{OF_SERVICE} and strpos(email, %(search)s) > 0" if search else OF_SERVICE
         # The outer join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             select counted.total, r.user_id, r.email, r.enrolled_by, r.first_login_at, r.last_login_at
             from (select count(*) as total from service_users where {listed}) counted
             left join (
                 select * from service_users where {listed}
                 order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
-            order by r.created_at, r.user_id""",
-            org_id=org_id,
-            service_id=service_id,
-            search=search,
-            limit=page.limit,
-            offset=page.offset,
+            order by r.created_at, r.user_id"""
+        rows = await self._all(
+            lambda row: row, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
         return PageResult([to_assignment(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
-        rows = await self._all(
-            lambda row: (row[0], EnrollmentOrigin(row[1])),
-            """
+        sql = """
             select user_id, enrolled_by from service_users
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)""",
-            org_id=org_id,
-            service_id=service_id,
-            user_ids=list(user_ids),
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)"""
+        rows = await self._all(
+            lambda row: (row[0], EnrollmentOrigin(row[1])), sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids)
         )
         return dict(rows)
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
-        rows = await self._all(
-            lambda row: row[0],
-            """
+        sql = """
             select user_id from end_users where org_id = %(org_id)s and user_id = any(%(user_ids)s)
             union select user_id from memberships
-            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and confirmed_at is not null""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-        )
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and confirmed_at is not null"""
+        rows = await self._all(lambda row: row[0], sql, org_id=org_id, user_ids=list(user_ids))
         return set(rows)
 
     async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
@@ -82,14 +70,10 @@ class Assignments(Repository):
         return set(rows)
 
     async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
-        rows = await self._all(
-            lambda row: (row[0], set(row[1])),
-            """
+        sql = """
             select service_id, array_agg(user_id) from service_users
-            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by = 'directory' group by service_id""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-        )
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by = 'directory' group by service_id"""
+        rows = await self._all(lambda row: (row[0], set(row[1])), sql, org_id=org_id, user_ids=list(user_ids))
         return dict(rows)
 
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:

@@ -180,37 +180,25 @@ class EndUsers(Repository):
         return PageResult([to_end_user_summary(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
-        return await self._one(
-            to_end_user,
-            """
+        sql = """
             select u.id, u.email, u.email_verified_at is not null, u.mfa_enabled_at is not null, u.created_at, u.updated_at
             from end_users e join users u on u.id = e.user_id
-            where e.org_id = %(org_id)s and e.user_id = %(user_id)s""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where e.org_id = %(org_id)s and e.user_id = %(user_id)s"""
+        return await self._one(to_end_user, sql, org_id=org_id, user_id=user_id)
 
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]:
-        return await self._all(
-            to_used_service,
-            """
+        sql = """
             select v.id, v.slug, v.name, r.first_login_at, r.last_login_at
             from service_users r join services v on v.id = r.service_id
-            where r.org_id = %(org_id)s and r.user_id = %(user_id)s order by v.slug""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where r.org_id = %(org_id)s and r.user_id = %(user_id)s order by v.slug"""
+        return await self._all(to_used_service, sql, org_id=org_id, user_id=user_id)
 
     async def identities(self, org_id: UUID, user_id: UUID) -> list[LinkedIdentity]:
-        return await self._all(
-            to_identity,
-            """
+        sql = """
             select i.provider, i.provider_user_id, i.email, i.linked_at
             from identities i join services v on v.id = i.service_id
-            where v.org_id = %(org_id)s and i.user_id = %(user_id)s order by i.linked_at, i.id""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where v.org_id = %(org_id)s and i.user_id = %(user_id)s order by i.linked_at, i.id"""
+        return await self._all(to_identity, sql, org_id=org_id, user_id=user_id)
 
     async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
         return await self._one(lambda row: bool(row[0]), MAY_USE, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
@@ -222,14 +210,11 @@ class EndUsers(Repository):
         return await self._all(lambda row: (row[0], row[1]), SERVICES_WITH_REFUSED_USERS, limit=limit, now=now)
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from end_users where org_id = %(org_id)s and user_id = %(user_id)s
             union all select 1 from memberships
-            where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null"""
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(

@@ -18,15 +18,10 @@ class Plans(Repository):
     """Implements `ports.storage.applications.services.Plans`."""
 
     async def by_id(self, org_id: UUID, service_id: UUID, plan_id: UUID) -> Plan | None:
-        return await self._one(
-            PLAN.read,
-            f"""
+        sql = f"""
             select {PLAN.columns} from plans p
-            where org_id = %(org_id)s and service_id = %(service_id)s and id = %(plan_id)s and removed_at is null""",
-            org_id=org_id,
-            service_id=service_id,
-            plan_id=plan_id,
-        )
+            where org_id = %(org_id)s and service_id = %(service_id)s and id = %(plan_id)s and removed_at is null"""
+        return await self._one(PLAN.read, sql, org_id=org_id, service_id=service_id, plan_id=plan_id)
 
     async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
         return await self._one(

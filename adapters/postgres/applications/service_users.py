@@ -20,44 +20,28 @@ class ServiceUsers(Repository):
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         # The page is built before the join, so that only its own users are looked up. The outer
         # join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            """
+        sql = """
             select v.user_count, u.id, u.email, u.created_at
             from services v left join (
                 (select user_id, created_at from service_users where service_id = %(service_id)s
                  order by created_at, user_id limit %(limit)s offset %(offset)s) r
                 join users u on u.id = r.user_id) on true
             where v.org_id = %(org_id)s and v.id = %(service_id)s
-            order by r.created_at, r.user_id""",
-            org_id=org_id,
-            service_id=service_id,
-            limit=limit,
-            offset=offset,
-        )
+            order by r.created_at, r.user_id"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
         return PageResult([to_service_user(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None:
-        return await self._one(
-            to_service_user,
-            """
+        sql = """
             select u.id, u.email, u.created_at from service_users r join users u on u.id = r.user_id
-            where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.user_id = %(user_id)s""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-        )
+            where r.org_id = %(org_id)s and r.service_id = %(service_id)s and r.user_id = %(user_id)s"""
+        return await self._one(to_service_user, sql, org_id=org_id, service_id=service_id, user_id=user_id)
 
     async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
-        rows = await self._all(
-            lambda row: (row[0], Email(row[1])),
-            """
+        sql = """
             select user_id, email from service_users
-            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)""",
-            org_id=org_id,
-            service_id=service_id,
-            user_ids=list(user_ids),
-        )
+            where org_id = %(org_id)s and service_id = %(service_id)s and user_id = any(%(user_ids)s)"""
+        rows = await self._all(lambda row: (row[0], Email(row[1])), sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids))
         return dict(rows)
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
@@ -76,14 +60,12 @@ class ServiceUsers(Repository):
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         users = {"org_id": org_id, "user_ids": list(user_ids)}
-        await self._run(
-            f"""
+        sql = f"""
             with unassigned as (
                 delete from api_resource_assignments where org_id = %(org_id)s and user_id = any(%(user_ids)s))
             update service_users set enrolled_by = 'self'
-            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by in {ASSIGNED}""",
-            **users,
-        )
+            where org_id = %(org_id)s and user_id = any(%(user_ids)s) and enrolled_by in {ASSIGNED}"""
+        await self._run(sql, **users)
         await self._run(REMOVE_FORMER_MEMBERS, **users)
 
     async def remove_everywhere(self, user_id: UUID) -> None:

@@ -88,30 +88,18 @@ class Services(Repository):
     constraints: ClassVar = {"services_org_slug_key": ServiceSlugTaken}
 
     async def by_slug(self, org_id: UUID, slug: str) -> Service | None:
-        return await self._one(
-            SERVICE.read,
-            f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s",
-            org_id=org_id,
-            slug=slug,
-        )
+        return await self._one(SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s", org_id=org_id, slug=slug)
 
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
         return await self._one(
-            SERVICE.read,
-            f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
+            SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
         )
 
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
-        return await self._one(
-            CONTEXT.read,
-            f"""
+        sql = f"""
             select {CONTEXT.columns} from organizations vo join services v on v.org_id = vo.id
-            where vo.slug = %(org_slug)s and v.slug = %(slug)s""",
-            org_slug=org_slug,
-            slug=slug,
-        )
+            where vo.slug = %(org_slug)s and v.slug = %(slug)s"""
+        return await self._one(CONTEXT.read, sql, org_slug=org_slug, slug=slug)
 
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None:
         return await self._one(
@@ -124,11 +112,7 @@ class Services(Repository):
         self, service_id: UUID, user_id: UUID, now: datetime
     ) -> DeferredRow[tuple[ServiceContext, Entitlement]]:
         return self._one_deferred(
-            to_context_and_entitlement,
-            context_and_entitlement_sql("%(user_id)s"),
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
+            to_context_and_entitlement, context_and_entitlement_sql("%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
 
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None:
@@ -207,38 +191,26 @@ class Services(Repository):
         # deletion, sign-ins to another service with the same hash find no service either. This is
         # very rare.
         await self._write(f"select pg_advisory_xact_lock({SERVICES}, hashtext(%(service_id)s::text))", service_id=service_id)
-        await self._run(
-            """
+        sql = """
             with gone as (delete from services where org_id = %(org_id)s and id = %(service_id)s returning id)
-            insert into deleted_services (id, deleted_at) select id, %(now)s from gone""",
-            org_id=org_id,
-            service_id=service_id,
-            now=now,
-        )
+            insert into deleted_services (id, deleted_at) select id, %(now)s from gone"""
+        await self._run(sql, org_id=org_id, service_id=service_id, now=now)
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
         # Lock order: service_users, then end_users. A change of an account's email address uses the
         # same order.
-        return await self._one(
-            lambda row: row[0],
-            f"""
+        sql = f"""
             with r as materialized (
                 select user_id from service_users
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id > %(after)s
                 order by user_id limit %(limit)s for update),
             held as materialized (
                 select 1 from r join end_users e on e.org_id = %(org_id)s and e.user_id = r.user_id where {NO_OTHER} for update of e)
-            select user_id from r cross join (select count(*) from held) h order by user_id desc limit 1""",
-            org_id=org_id,
-            service_id=service_id,
-            after=after or BEFORE_ALL,
-            limit=limit,
-        )
+            select user_id from r cross join (select count(*) from held) h order by user_id desc limit 1"""
+        return await self._one(lambda row: row[0], sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, limit=limit)
 
     async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
-        removed_end_users = await self._one(
-            lambda row: int(row[0]),
-            f"""
+        sql = f"""
             with r as (
                 delete from service_users
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id > %(after)s and user_id <= %(until)s
@@ -247,23 +219,17 @@ class Services(Repository):
                 delete from consents c using r where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.user_id = r.user_id),
             forgotten as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
-            select count(*) from forgotten""",
-            org_id=org_id,
-            service_id=service_id,
-            after=after or BEFORE_ALL,
-            until=until,
+            select count(*) from forgotten"""
+        removed_end_users = await self._one(
+            lambda row: int(row[0]), sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until
         )
         return removed_end_users or 0
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
-        await self._run(
-            """
+        sql = """
             with counted as (update end_user_totals set total = total - %(end_users)s where org_id = %(org_id)s)
-            delete from login_totals where org_id = %(org_id)s and service_id = %(service_id)s""",
-            org_id=org_id,
-            service_id=service_id,
-            end_users=end_users,
-        )
+            delete from login_totals where org_id = %(org_id)s and service_id = %(service_id)s"""
+        await self._run(sql, org_id=org_id, service_id=service_id, end_users=end_users)
 
     async def purge(self, service_id: UUID, limit: int) -> None:
         await self._run(

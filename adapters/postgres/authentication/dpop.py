@@ -36,14 +36,10 @@ class UsedProofs(Repository):
     """Implements `ports.storage.authentication.credentials.UsedProofs`."""
 
     async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
-        key = await self._one(
-            lambda row: NonceKey(period, bytes(row[0])),
-            """
+        sql = """
             insert into dpop_nonce_keys as k (period, secret) values (%(period)s, %(secret)s)
-            on conflict (period) do update set secret = k.secret returning secret""",
-            period=period,
-            secret=secret,
-        )
+            on conflict (period) do update set secret = k.secret returning secret"""
+        key = await self._one(lambda row: NonceKey(period, bytes(row[0])), sql, period=period, secret=secret)
         assert key is not None, "the statement returns the new row or the old one"
         return key
 

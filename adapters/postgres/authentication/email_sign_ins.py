@@ -14,10 +14,7 @@ from core.kernel.values import Email
 from ports.crypto import SecretContext
 
 EMAIL_SIGN_IN: Final = Record(
-    EmailSignIn,
-    "s",
-    email=Email,
-    location=Columns("s.city, s.country", 2, lambda row: None if row[1] is None else Location(*row)),
+    EmailSignIn, "s", email=Email, location=Columns("s.city, s.country", 2, lambda row: None if row[1] is None else Location(*row))
 )
 LIVE: Final = "s.used_at is null and s.expires_at > %(now)s"
 # Lock the row first. Then every concurrent attempt that is counted for the address is also counted

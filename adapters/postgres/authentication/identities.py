@@ -61,45 +61,34 @@ class Identities(SealingRepository):
         )
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
-        return await self._all(
-            lambda row: AddedSignInMethod(row[0], Provider(row[1]), row[2], is_recent=row[3]),
-            """
+        sql = """
             select (array_agg(i.id order by i.linked_at, i.id))[1], i.provider, min(i.linked_at), min(i.linked_at) > %(since)s
             from identities i join users u on u.id = i.user_id
             where i.user_id = %(user_id)s
             group by i.provider, i.issuer, i.provider_user_id, u.created_at
             having min(i.linked_at) > u.created_at
-            order by min(i.linked_at), 1""",
-            user_id=user_id,
-            since=since,
+            order by min(i.linked_at), 1"""
+        return await self._all(
+            lambda row: AddedSignInMethod(row[0], Provider(row[1]), row[2], is_recent=row[3]), sql, user_id=user_id, since=since
         )
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
-        return await self._one(
-            self._to_token,
-            f"""
+        sql = f"""
             select id, access_token, token_expires_at, scopes, refresh_token is not null from identities
-            where {OF_CONTEXT} and provider = %(provider)s and access_token is not null""",
-            user_id=user_id,
-            service_id=service_id,
-            provider=provider,
-        )
+            where {OF_CONTEXT} and provider = %(provider)s and access_token is not null"""
+        return await self._one(self._to_token, sql, user_id=user_id, service_id=service_id, provider=provider)
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
         # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
         await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
 
     async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
-        return await self._one(
-            lambda row: IdentityMatch(*row),
-            """
+        sql = """
             select id, user_id, service_id is not distinct from %(service_id)s as here from identities
             where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
-            order by here desc, linked_at, id limit 1""",
-            provider=provider,
-            issuer=issuer,
-            subject=subject,
-            service_id=service_id,
+            order by here desc, linked_at, id limit 1"""
+        return await self._one(
+            lambda row: IdentityMatch(*row), sql, provider=provider, issuer=issuer, subject=subject, service_id=service_id
         )
 
     async def add(self, identity: Identity) -> bool:
@@ -124,16 +113,12 @@ class Identities(SealingRepository):
         )
 
     async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
-        await self._run(
-            """
+        sql = """
             update identities set email = coalesce(%(email)s, email), access_token = %(access_token)s,
                                   refresh_token = coalesce(%(refresh_token)s, refresh_token), token_expires_at = %(token_expires_at)s,
                                   scopes = %(scopes)s, renewing_until = null
-            where id = %(id)s""",
-            id=identity_id,
-            email=email,
-            **self._sealed(identity_id, tokens),
-        )
+            where id = %(id)s"""
+        await self._run(sql, id=identity_id, email=email, **self._sealed(identity_id, tokens))
 
     async def claim_renewal(
         self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
@@ -153,16 +138,12 @@ class Identities(SealingRepository):
         )
 
     async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
-        return await self._exists(
-            """
+        sql = """
             update identities set access_token = %(access_token)s, refresh_token = %(refresh_token)s,
                                   token_expires_at = %(token_expires_at)s, renewing_until = null,
                                   scopes = case when cardinality(%(scopes)s::text[]) = 0 then scopes else %(scopes)s end
-            where id = %(id)s and renewing_until = %(until)s returning 1""",
-            id=renewal.identity_id,
-            until=renewal.until,
-            **self._sealed(renewal.identity_id, tokens),
-        )
+            where id = %(id)s and renewing_until = %(until)s returning 1"""
+        return await self._exists(sql, id=renewal.identity_id, until=renewal.until, **self._sealed(renewal.identity_id, tokens))
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
         await self._run(
@@ -218,14 +199,11 @@ class Identities(SealingRepository):
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
 
     async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             delete from identities i using identities a
             where a.id = %(identity_id)s and a.user_id = %(user_id)s and i.user_id = a.user_id
-              and (i.provider, i.issuer, i.provider_user_id) = (a.provider, a.issuer, a.provider_user_id)""",
-            user_id=user_id,
-            identity_id=identity_id,
-        )
+              and (i.provider, i.issuer, i.provider_user_id) = (a.provider, a.issuer, a.provider_user_id)"""
+        await self._run(sql, user_id=user_id, identity_id=identity_id)
 
     async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
         return await self._all(
@@ -247,31 +225,22 @@ class Identities(SealingRepository):
         )
 
     async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
-        return await self._all(
-            lambda row: row[0],
-            """
+        sql = """
             with removed as (
                 delete from identities where user_id = %(user_id)s and provider = %(provider)s
                 returning id, service_id, provider, issuer, provider_user_id, email, linked_at),
             kept as (
                 update security_notices set unlinked = (select jsonb_agg(to_jsonb(r)) from removed r) where id = %(notice_id)s)
-            select service_id from removed""",
-            user_id=user_id,
-            provider=provider,
-            notice_id=notice_id,
-        )
+            select service_id from removed"""
+        return await self._all(lambda row: row[0], sql, user_id=user_id, provider=provider, notice_id=notice_id)
 
     async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
-        return await self._all(
-            lambda row: Provider(row[0]),
-            """
+        sql = """
             insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at)
             select i.id, n.user_id, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email, i.linked_at
             from security_notices n cross join jsonb_to_recordset(n.unlinked) as i (
                 id uuid, service_id uuid, provider text, issuer text, provider_user_id text, email text, linked_at timestamptz)
             where n.user_id = %(user_id)s and n.created_at >= %(since)s and i.linked_at < %(since)s
               and (i.service_id is null or exists (select 1 from services s where s.id = i.service_id for key share))
-            on conflict do nothing returning provider""",
-            user_id=user_id,
-            since=since,
-        )
+            on conflict do nothing returning provider"""
+        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id, since=since)

@@ -31,22 +31,15 @@ class Impersonations(Repository):
         )
 
     async def begin_in(self, session_id: UUID, org_id: UUID) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            """
+        sql = """
             with begun as (
                 insert into impersonated_organizations (session_id, org_id) values (%(session_id)s, %(org_id)s)
                 on conflict do nothing returning session_id)
-            select s.ends_at from begun join sessions s on s.id = begun.session_id""",
-            session_id=session_id,
-            org_id=org_id,
-        )
+            select s.ends_at from begun join sessions s on s.id = begun.session_id"""
+        return await self._one(lambda row: row[0], sql, session_id=session_id, org_id=org_id)
 
     async def end(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update sessions set ended_at = %(now)s
-            where (impersonator_id = %(user_id)s or user_id = %(user_id)s and impersonator_id is not null) and ended_at is null""",
-            user_id=user_id,
-            now=now,
-        )
+            where (impersonator_id = %(user_id)s or user_id = %(user_id)s and impersonator_id is not null) and ended_at is null"""
+        await self._run(sql, user_id=user_id, now=now)

@@ -33,16 +33,10 @@ class KeptForms(SealingRepository):
         )
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
-        return await self._one(
-            self._to_kept_form,
-            f"""
+        sql = f"""
             delete from kept_forms
-            where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {COLUMNS}""",
-            id=form_id,
-            session_id=session_id,
-            path=path,
-            now=now,
-        )
+            where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {COLUMNS}"""
+        return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, path=path, now=now)
 
     async def add(self, form: KeptForm, limit: int) -> bool:
         # In a statement of its own: the next one then sees the forms of the requests that this one waited for.

@@ -89,8 +89,7 @@ class Logins(Repository):
         # matters. Lock order: the totals by their key, as in the housekeeper, which merges the
         # shards. The housekeeper also deletes the totals of deleted services.
         of_service = "" if service_id is None else "and service_id = %(service_id)s"
-        await self._run(
-            f"""
+        sql = f"""
             with removed as (
                 delete from login_events where user_id = %(user_id)s {of_service}
                 returning org_id, service_id, (created_at at time zone 'UTC')::date as day, provider, success)
@@ -98,10 +97,8 @@ class Logins(Repository):
             select r.org_id, r.service_id, r.day, r.provider, 0, -count(*)
             from removed r join services v on v.id = r.service_id
             where r.success group by r.org_id, r.service_id, r.day, r.provider order by r.org_id, r.service_id, r.day, r.provider
-            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total""",
-            user_id=user_id,
-            service_id=service_id,
-        )
+            on conflict (org_id, service_id, day, provider, shard) do update set total = t.total + excluded.total"""
+        await self._run(sql, user_id=user_id, service_id=service_id)
 
     async def record_failure(
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None

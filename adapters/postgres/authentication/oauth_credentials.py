@@ -25,15 +25,10 @@ class OAuthCredentials(SealingRepository):
     """Implements `ports.storage.authentication.credentials.OAuthCredentials`."""
 
     async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
-        return await self._one(
-            to_credentials,
-            """
+        sql = """
             select provider, client_id, updated_at from oauth_credentials
-            where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
-            org_id=org_id,
-            service_id=service_id,
-            provider=provider,
-        )
+            where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s"""
+        return await self._one(to_credentials, sql, org_id=org_id, service_id=service_id, provider=provider)
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         return await self._one(
@@ -70,14 +65,7 @@ class OAuthCredentials(SealingRepository):
         )
 
     async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
-        return (
-            await self._run(
-                """
+        sql = """
                 delete from oauth_credentials
-                where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s""",
-                org_id=org_id,
-                service_id=service_id,
-                provider=provider,
-            )
-            == 1
-        )
+                where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s"""
+        return await self._run(sql, org_id=org_id, service_id=service_id, provider=provider) == 1

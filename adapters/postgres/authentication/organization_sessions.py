@@ -23,24 +23,17 @@ class OrganizationSessions(Repository):
     """Implements `ports.storage.authentication.sessions.OrganizationSessions`."""
 
     async def count_live(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
-        counts = await self._one(
-            lambda row: LiveSessions(*row),
-            f"""
+        sql = f"""
             select count(*), max(s.created_at) from sessions s
-            where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s and {NOT_OF_PERSONAL_TOKEN}""",
-            org_id=org_id,
-            user_id=user_id,
-            now=now,
-        )
+            where {LIVES_IN_ORGANIZATION} and s.user_id = %(user_id)s and {NOT_OF_PERSONAL_TOKEN}"""
+        counts = await self._one(lambda row: LiveSessions(*row), sql, org_id=org_id, user_id=user_id, now=now)
         assert counts is not None, "count(*) always returns a row"
         return counts
 
     async def end(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> int:
         # Keep the codes that were exchanged, so that a second use still ends the session (security
         # O-4).
-        ended = await self._one(
-            lambda row: int(row[0]),
-            f"""
+        sql = f"""
             with codes as (
                 delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
             approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
@@ -50,17 +43,13 @@ class OrganizationSessions(Repository):
             ended as (
                 update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)
                 returning s.personal_token)
-            select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-            now=now,
-        )
+            select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}"""
+        ended = await self._one(lambda row: int(row[0]), sql, org_id=org_id, user_ids=list(user_ids), now=now)
         return ended or 0
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
         # Keep the codes that were exchanged, as in `end_in_organization`.
-        await self._run(
-            f"""
+        sql = f"""
             with codes as (
                 delete from authorization_codes
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
@@ -70,24 +59,15 @@ class OrganizationSessions(Repository):
                 and (d.scope is not null or d.api_resource_id is not null) and a.user_id = %(user_id)s)
             update sessions set ended_at = %(now)s
             where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s
-              and (scope is not null or api_resource_id is not null) and ended_at is null""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
-        )
+              and (scope is not null or api_resource_id is not null) and ended_at is null"""
+        await self._run(sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
         # Sessions have no index by service, so look them up by user.
         users = "%(user_ids)s::uuid[]" if user_ids is not None else "array(select r.user_id from service_users r where r.service_id = v.id)"
-        await self._run(
-            f"""
+        sql = f"""
             update sessions s set ended_at = %(now)s from services v
             where v.org_id = %(org_id)s and v.id = %(service_id)s and s.user_id = any({users}) and s.org_id = v.org_id
               and s.service_id = v.id and s.scope is not null and s.ended_at is null
-              and not ({may_use("v", "s.user_id")} and {HAS_REQUIRED_FACTOR})""",
-            org_id=org_id,
-            service_id=service_id,
-            user_ids=None if user_ids is None else list(user_ids),
-            now=now,
-        )
+              and not ({may_use("v", "s.user_id")} and {HAS_REQUIRED_FACTOR})"""
+        await self._run(sql, org_id=org_id, service_id=service_id, user_ids=None if user_ids is None else list(user_ids), now=now)

@@ -45,46 +45,31 @@ class PersonalTokens(Repository):
     """Implements `ports.storage.authentication.credentials.PersonalTokens` and `PersonalTokenUse`."""
 
     async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
-        return await self._one(
-            RECORD.read,
-            f"""
+        sql = f"""
             select {RECORD.columns}
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
             left join memberships am on am.org_id = a.id and am.user_id = u.id
-            where t.token_hash = %(token_hash)s and {LIVE}""",
-            token_hash=token_hash,
-            slug=slug,
-            now=now,
-        )
+            where t.token_hash = %(token_hash)s and {LIVE}"""
+        return await self._one(RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
-        return await self._all(
-            PERSONAL_TOKEN.read,
-            f"""
+        sql = f"""
             select {PERSONAL_TOKEN.columns} from {TABLES}
-            where s.user_id = %(user_id)s and {LIVE} order by t.created_at desc, t.session_id desc""",
-            user_id=user_id,
-            now=now,
-        )
+            where s.user_id = %(user_id)s and {LIVE} order by t.created_at desc, t.session_id desc"""
+        return await self._all(PERSONAL_TOKEN.read, sql, user_id=user_id, now=now)
 
     async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
         # The outer join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             select counted.total, p.*
             from (select count(*) as total from {IN_ORGANIZATION}) counted
             left join (select {PERSONAL_TOKEN.columns}, u.email, u.name from {IN_ORGANIZATION}
                        order by t.created_at desc, t.session_id desc limit %(limit)s offset %(offset)s)
                 as p (id, user_id, token_name, prefix, scopes, org_id, slug, org_name, created_at, expires_at, last_used_at, email, name)
                 on true
-            order by p.created_at desc, p.id desc""",
-            org_id=org_id,
-            now=now,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by p.created_at desc, p.id desc"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
         return PageResult([to_member_token(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def count_live(self, user_id: UUID, now: datetime) -> int:
@@ -128,26 +113,17 @@ class PersonalTokens(Repository):
         )
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
-        return await self._one(
-            PERSONAL_TOKEN.read,
-            f"""
+        sql = f"""
             with ended as (
                 update sessions s set ended_at = %(now)s
                 where s.id = %(token_id)s and s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}
                 returning s.id, s.user_id)
             select {PERSONAL_TOKEN.columns}
-            from ended s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id""",
-            user_id=user_id,
-            token_id=token_id,
-            now=now,
-        )
+            from ended s join personal_tokens t on t.session_id = s.id left join organizations o on o.id = t.org_id"""
+        return await self._one(PERSONAL_TOKEN.read, sql, user_id=user_id, token_id=token_id, now=now)
 
     async def record_use(self, token_id: UUID, now: datetime, before: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update personal_tokens set last_used_at = %(now)s
-            where session_id = %(token_id)s and (last_used_at is null or last_used_at <= %(before)s)""",
-            token_id=token_id,
-            now=now,
-            before=before,
-        )
+            where session_id = %(token_id)s and (last_used_at is null or last_used_at <= %(before)s)"""
+        await self._run(sql, token_id=token_id, now=now, before=before)

@@ -12,29 +12,21 @@ class Reauthentications(Repository):
     """Implements `ports.storage.authentication.sign_ins.Reauthentications` and `ReauthenticationCodeAttempts`."""
 
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
-        await self._run(
-            """
+        sql = """
             insert into reauthentications (session_id, address_hash, code_salt, code_hash, code_expires_at)
             values (%(session_id)s, %(address_hash)s, %(salt)s, %(code_hash)s, %(expires_at)s)
             on conflict (session_id) do update set
                 address_hash = excluded.address_hash, code_salt = excluded.code_salt, code_hash = excluded.code_hash,
-                code_expires_at = excluded.code_expires_at, failures = 0""",
-            session_id=session_id,
-            address_hash=code.address_hash,
-            salt=code.salt,
-            code_hash=code.code_hash,
-            expires_at=code.expires_at,
+                code_expires_at = excluded.code_expires_at, failures = 0"""
+        await self._run(
+            sql, session_id=session_id, address_hash=code.address_hash, salt=code.salt, code_hash=code.code_hash, expires_at=code.expires_at
         )
 
     async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into reauthentications (session_id, provider, provider_at) values (%(session_id)s, %(provider)s, %(now)s)
-            on conflict (session_id) do update set provider = excluded.provider, provider_at = excluded.provider_at""",
-            session_id=session_id,
-            provider=provider,
-            now=now,
-        )
+            on conflict (session_id) do update set provider = excluded.provider, provider_at = excluded.provider_at"""
+        await self._run(sql, session_id=session_id, provider=provider, now=now)
 
     async def load(self, session_id: UUID) -> PendingReauthentication | None:
         return await self._one(
@@ -44,29 +36,17 @@ class Reauthentications(Repository):
         )
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
-        return await self._one(
-            lambda row: EmailedCode(*row),
-            """
+        sql = """
             update reauthentications set failures = failures + 1
             where session_id = %(session_id)s and failures < %(tries)s and code_expires_at > %(now)s
-            returning address_hash, code_salt, code_hash, code_expires_at""",
-            session_id=session_id,
-            tries=tries,
-            now=now,
-        )
+            returning address_hash, code_salt, code_hash, code_expires_at"""
+        return await self._one(lambda row: EmailedCode(*row), sql, session_id=session_id, tries=tries, now=now)
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
-        return (
-            await self._run(
-                """
+        sql = """
                 update reauthentications set code_expires_at = %(now)s
-                where session_id = %(session_id)s and code_hash = %(code_hash)s and code_expires_at > %(now)s""",
-                session_id=session_id,
-                code_hash=code_hash,
-                now=now,
-            )
-            == 1
-        )
+                where session_id = %(session_id)s and code_hash = %(code_hash)s and code_expires_at > %(now)s"""
+        return await self._run(sql, session_id=session_id, code_hash=code_hash, now=now) == 1
 
     async def remove(self, session_id: UUID) -> None:
         await self._run("delete from reauthentications where session_id = %(session_id)s", session_id=session_id)

@@ -134,9 +134,7 @@ class RefreshTokens(Repository):
         # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
         # again, so that an ended session gets no new token. The same statement reads all claims of
         # the new tokens, because the old token is used up when it returns.
-        return await self._one(
-            ROTATED.read,
-            f"""
+        sql = f"""
             with spent as (
                 update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
                 from sessions s join users u on u.id = s.user_id
@@ -163,47 +161,35 @@ class RefreshTokens(Repository):
             from extended e left join (services v join organizations vo on vo.id = v.org_id) on v.id = e.service_id
             left join lateral ({entitlement("v.id", "e.user_id")}) n on true
             left join users u on u.id = e.user_id and e.scope is not null
-            left join memberships m on m.org_id = v.org_id and m.user_id = u.id""",
-            old_hash=old_hash,
-            new_hash=new_hash,
-            now=now,
-            expires_at=expires_at,
-            **_presenter_values(presenter),
+            left join memberships m on m.org_id = v.org_id and m.user_id = u.id"""
+        return await self._one(
+            ROTATED.read, sql, old_hash=old_hash, new_hash=new_hash, now=now, expires_at=expires_at, **_presenter_values(presenter)
         )
 
     async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         # MAY_IMPERSONATE is missing: `rotate` has already refused the token. The second use of a
         # token must also end an impersonation that is not live now.
-        return await self._one(
-            REFRESH_TOKEN_STATE.read,
-            f"""
+        sql = f"""
             select {REFRESH_TOKEN_STATE.columns}
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
-            where t.token_hash = %(token_hash)s""",
-            token_hash=token_hash,
-            now=now,
-            **_presenter_values(presenter),
-        )
+            where t.token_hash = %(token_hash)s"""
+        return await self._one(REFRESH_TOKEN_STATE.read, sql, token_hash=token_hash, now=now, **_presenter_values(presenter))
 
     async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
         # Here and in other statements that end sessions, the expiry is not checked: ending an
         # expired session changes nothing for its user.
-        return await self._one(
-            lambda row: bool(row[0]),
-            f"""
+        sql = f"""
             with found as (
                 select s.id, {PRESENTER_MAY_USE} as fits from sessions s
                 where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
                   and s.ended_at is null),
             ended as (
                 update sessions s set ended_at = %(now)s from found where s.id = found.id and found.fits and s.ended_at is null)
-            select fits from found""",
-            session_id=session_id,
-            refresh_hash=refresh_hash,
-            now=now,
-            **_presenter_values(presenter),
+            select fits from found"""
+        return await self._one(
+            lambda row: bool(row[0]), sql, session_id=session_id, refresh_hash=refresh_hash, now=now, **_presenter_values(presenter)
         )
 
     async def select_organization(
@@ -212,9 +198,7 @@ class RefreshTokens(Repository):
         # Lock order: refresh token, then session, as in `rotate`. The second of two concurrent
         # calls finds the token rotated. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the edge
         # has just checked the caller's session, and every use of the new tokens checks it again.
-        return await self._one(
-            lambda row: row[0],
-            f"""
+        sql = f"""
             with spent as (
                 update refresh_tokens t set rotated_at = %(now)s from sessions s
                 where t.session_id = %(session_id)s and t.rotated_at is null and s.id = t.session_id
@@ -227,10 +211,7 @@ class RefreshTokens(Repository):
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from selected)
-            select ends_at from selected""",
-            session_id=session_id,
-            org_id=org_id,
-            new_hash=new_hash,
-            now=now,
-            expires_at=expires_at,
+            select ends_at from selected"""
+        return await self._one(
+            lambda row: row[0], sql, session_id=session_id, org_id=org_id, new_hash=new_hash, now=now, expires_at=expires_at
         )

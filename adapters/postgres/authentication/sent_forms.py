@@ -10,14 +10,7 @@ class SentForms(Repository):
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
         # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.
-        return (
-            await self._one(
-                lambda row: row[0],
-                """
+        sql = """
                 insert into sent_forms (form_hash, expires_at) values (%(form_hash)s, %(expires_at)s)
-                on conflict do nothing returning true""",
-                form_hash=form_hash,
-                expires_at=expires_at,
-            )
-            is not None
-        )
+                on conflict do nothing returning true"""
+        return await self._one(lambda row: row[0], sql, form_hash=form_hash, expires_at=expires_at) is not None

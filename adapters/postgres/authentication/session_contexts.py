@@ -98,24 +98,11 @@ class SessionContexts(Repository):
     """Implements `ports.storage.authentication.sessions.SessionContextsRead`."""
 
     async def load(self, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        return await self._one(
-            SESSION_CONTEXT.read,
-            LOAD_SESSION_CONTEXT,
-            session_id=session_id,
-            user_id=user_id,
-            org_id=org_id,
-            now=now,
-        )
+        return await self._one(SESSION_CONTEXT.read, LOAD_SESSION_CONTEXT, session_id=session_id, user_id=user_id, org_id=org_id, now=now)
 
     async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         return await self._one(
-            SESSION_CONTEXT_IN.read,
-            LOAD_SESSION_CONTEXT_IN,
-            slug=slug,
-            session_id=session_id,
-            user_id=user_id,
-            org_id=org_id,
-            now=now,
+            SESSION_CONTEXT_IN.read, LOAD_SESSION_CONTEXT_IN, slug=slug, session_id=session_id, user_id=user_id, org_id=org_id, now=now
         )
 
     async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:

@@ -13,28 +13,19 @@ class SessionSignIns(Repository):
     """Implements `ports.storage.authentication.sessions.SessionSignIns`."""
 
     async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from sessions s
             join sessions b on b.id = s.browser_session_id and b.user_id = s.user_id and b.browser_hash = %(browser_hash)s
             left join services v on v.id = s.service_id
             where s.id = %(session_id)s and s.user_id = %(user_id)s
-              and v.client_id is not distinct from %(client_id)s and (s.service_id is null) = (%(client_id)s::uuid is null)""",
-            session_id=session_id,
-            user_id=user_id,
-            client_id=client_id,
-            browser_hash=browser_hash,
-        )
+              and v.client_id is not distinct from %(client_id)s and (s.service_id is null) = (%(client_id)s::uuid is null)"""
+        return await self._exists(sql, session_id=session_id, user_id=user_id, client_id=client_id, browser_hash=browser_hash)
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
-        return await self._one(
-            lambda row: (row[0], row[1], row[2]),
-            """
+        sql = """
             select created_at, device_id, coalesce(second_factor, false) from sessions
-            where id = %(session_id)s and user_id = %(user_id)s""",
-            session_id=session_id,
-            user_id=user_id,
-        )
+            where id = %(session_id)s and user_id = %(user_id)s"""
+        return await self._one(lambda row: (row[0], row[1], row[2]), sql, session_id=session_id, user_id=user_id)
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
         return await self._one(
@@ -45,24 +36,17 @@ class SessionSignIns(Repository):
         )
 
     async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             update sessions set mfa_missing = id <> %(except_session_id)s, second_factor = second_factor or id = %(except_session_id)s
             where user_id = %(user_id)s and ended_at is null and service_id is null
-              and (mfa_missing <> (id <> %(except_session_id)s) or id = %(except_session_id)s)""",
-            user_id=user_id,
-            except_session_id=except_session_id,
-        )
+              and (mfa_missing <> (id <> %(except_session_id)s) or id = %(except_session_id)s)"""
+        await self._run(sql, user_id=user_id, except_session_id=except_session_id)
 
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            """
+        sql = """
             select case when browser_hash is null then browser_session_id else id end
-            from sessions where id = %(session_id)s and user_id = %(user_id)s""",
-            session_id=session_id,
-            user_id=user_id,
-        )
+            from sessions where id = %(session_id)s and user_id = %(user_id)s"""
+        return await self._one(lambda row: row[0], sql, session_id=session_id, user_id=user_id)
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, sign_in: Reauthentication) -> None:
         # Without a method, only the second factor was verified, and the sign-in stays as old as it is.

@@ -85,14 +85,10 @@ class Sessions(Repository):
         return PageResult([LIVE_SESSION.read(row[1:]) for row in rows], rows[0][0] if rows else 0)
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
-        await self._write(
-            f"""
+        sql = f"""
             with begun as ({BEGIN} returning id, created_at)
-            {START_ROTATION}""",
-            **session_parameters(session),
-            refresh_hash=refresh_hash,
-            browser_hash=None,
-        )
+            {START_ROTATION}"""
+        await self._write(sql, **session_parameters(session), refresh_hash=refresh_hash, browser_hash=None)
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
         await self._write(BEGIN, **session_parameters(session), browser_hash=browser_hash)
@@ -114,39 +110,29 @@ class Sessions(Repository):
         )
 
     async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             select 1 from users u where u.id = (
                 select s.user_id from sessions s where s.browser_hash = %(browser_hash)s and s.ended_at is null)
-            for no key update""",
-            browser_hash=browser_hash,
-        )
+            for no key update"""
+        await self._run(sql, browser_hash=browser_hash)
         # A trigger ends the sessions of applications that still belong to the old session when the
         # statement is done.
-        await self._run(
-            """
+        sql = """
             with moved as (
                 update sessions a set browser_session_id = n.id
                 from sessions s join sessions n on n.id = %(successor)s and n.user_id = s.user_id
                 where s.browser_hash = %(browser_hash)s and s.ended_at is null and a.browser_session_id = s.id and a.ended_at is null)
-            update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null""",
-            browser_hash=browser_hash,
-            successor=successor,
-            now=now,
-        )
+            update sessions set ended_at = %(now)s where browser_hash = %(browser_hash)s and ended_at is null"""
+        await self._run(sql, browser_hash=browser_hash, successor=successor, now=now)
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         await self._run("update sessions set ended_at = %(now)s where user_id = %(user_id)s and ended_at is null", user_id=user_id, now=now)
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
-        ended = await self._run(
-            f"""
+        sql = f"""
             update sessions s set ended_at = %(now)s
-            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {NOT_OF_PERSONAL_TOKEN}""",
-            session_id=session_id,
-            user_id=user_id,
-            now=now,
-        )
+            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} and {NOT_OF_PERSONAL_TOKEN}"""
+        ended = await self._run(sql, session_id=session_id, user_id=user_id, now=now)
         return ended > 0
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
@@ -165,14 +151,10 @@ class Sessions(Repository):
         )
 
     async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             update sessions s set ended_at = %(now)s
-            where s.user_id = %(user_id)s and s.device_id = %(device_id)s and {SESSION_NOT_ENDED}""",
-            user_id=user_id,
-            device_id=device_id,
-            now=now,
-        )
+            where s.user_id = %(user_id)s and s.device_id = %(device_id)s and {SESSION_NOT_ENDED}"""
+        await self._run(sql, user_id=user_id, device_id=device_id, now=now)
 
     async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:
         # Lock order: refresh tokens, then sessions, as in `rotate`. A statement that waited for a
@@ -185,12 +167,10 @@ class Sessions(Repository):
         ):
             pass
         if service_id is not None:  # otherwise foreign keys delete the codes with the browser sessions that issued them
-            await self._run(
-                f"""
+            sql = f"""
                 with codes as (delete from authorization_codes where service_id = %(service_id)s and user_id = %(user_id)s)
-                {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s""",
-                **values,
-            )
+                {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s"""
+            await self._run(sql, **values)
         # End them first, so that applications get their notices.
         await self._run(
             f"update sessions s set ended_at = %(now)s where s.user_id = %(user_id)s and s.ended_at is null {of_service}", now=now, **values

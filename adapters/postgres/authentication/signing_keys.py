@@ -20,13 +20,10 @@ class SigningKeys(SealingRepository):
         return SigningKey(kid=row[0], private_key=private_key, created_at=row[2], retires_at=row[3], signs_at=row[4])
 
     async def live(self, now: datetime) -> list[SigningKey]:
-        return await self._all(
-            self._to_key,
-            """
+        sql = """
             select kid, private_key, created_at, retires_at, signs_at from signing_keys
-            where retires_at is null or retires_at > %(now)s order by created_at desc""",
-            now=now,
-        )
+            where retires_at is null or retires_at > %(now)s order by created_at desc"""
+        return await self._all(self._to_key, sql, now=now)
 
     async def lock(self) -> None:
         await self._run(f"select pg_advisory_xact_lock({NAMESPACE}, {ROTATION})")

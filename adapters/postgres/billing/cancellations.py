@@ -54,30 +54,19 @@ class Cancellations(Repository):
         )
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
-        return await self._one(
-            to_cancellation,
-            f"""
+        sql = f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c where c.due_at <= %(now)s and {IS_ENDED_HERE}
-                order by c.due_at limit 1 for update skip locked) {SET_NEXT_ATTEMPT}""",
-            now=now,
-            until=until,
-        )
+                order by c.due_at limit 1 for update skip locked) {SET_NEXT_ATTEMPT}"""
+        return await self._one(to_cancellation, sql, now=now, until=until)
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
-        return await self._all(
-            to_cancellation,
-            f"""
+        sql = f"""
             with due as (
                 select c.provider_subscription_id from billing_cancellations c
                 where c.org_id = %(org_id)s and c.service_id = %(service_id)s and c.due_at <= %(now)s and {IS_ENDED_HERE}
-                order by c.due_at limit %(limit)s for update skip locked) {SET_NEXT_ATTEMPT}""",
-            org_id=org_id,
-            service_id=service_id,
-            now=now,
-            until=until,
-            limit=limit,
-        )
+                order by c.due_at limit %(limit)s for update skip locked) {SET_NEXT_ATTEMPT}"""
+        return await self._all(to_cancellation, sql, org_id=org_id, service_id=service_id, now=now, until=until, limit=limit)
 
     async def complete(self, cancellation: Cancellation) -> bool:
         return await self._exists(

@@ -30,15 +30,10 @@ class Checkouts(Repository):
         self._signals.subscription_in_doubt(check_at)
 
     async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
-        await self._run(
-            """
+        sql = """
             update billing_checkouts set session_id = %(session_id)s, customer_id = coalesce(customer_id, %(customer_id)s)
-            where org_id = %(org_id)s and id = %(checkout_id)s""",
-            org_id=org_id,
-            checkout_id=checkout_id,
-            session_id=session_id,
-            customer_id=customer_id,
-        )
+            where org_id = %(org_id)s and id = %(checkout_id)s"""
+        await self._run(sql, org_id=org_id, checkout_id=checkout_id, session_id=session_id, customer_id=customer_id)
 
     async def complete(
         self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
@@ -105,9 +100,7 @@ class Checkouts(Repository):
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         # If the provider's response was lost, the checkout has no customer. Then the organization's
         # customer is used.
-        return await self._one(
-            lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]),
-            """
+        sql = """
             with first as materialized (
                 select org_id, customer_id from billing_checkouts where check_at <= %(now)s order by check_at limit 1),
             due as (
@@ -119,22 +112,16 @@ class Checkouts(Repository):
                 from due where c.id = due.id returning c.id, c.org_id, c.customer_id, c.created_at)
             select array_agg(c.id), min(c.created_at), coalesce(c.customer_id, b.customer_id)
             from claimed c left join billing_customers b on b.org_id = c.org_id
-            group by coalesce(c.customer_id, b.customer_id)""",
-            now=now,
-            until=until,
-            since=since,
-            begun_by=begun_by,
+            group by coalesce(c.customer_id, b.customer_id)"""
+        return await self._one(
+            lambda row: OpenCheckouts(tuple(row[0]), row[1], row[2]), sql, now=now, until=until, since=since, begun_by=begun_by
         )
 
     async def next_check(self) -> datetime | None:
         return await self._one(lambda row: row[0], "select min(check_at) from billing_checkouts")
 
     async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update billing_checkouts set check_at = %(at)s
-            where id = any(%(ids)s) and (check_at is not null or created_at < %(since)s)""",
-            ids=list(ids),
-            at=at,
-            since=since,
-        )
+            where id = any(%(ids)s) and (check_at is not null or created_at < %(since)s)"""
+        await self._run(sql, ids=list(ids), at=at, since=since)

@@ -90,12 +90,10 @@ class Billing(SealingRepository):
         # Lock order: facts, organization, subscription. A statement starts when the one before has
         # its lock, so it finds the organization that the locked facts name.
         facts = self._one_deferred(self._to_facts, LOCK_FACTS, id=id_, now=now)
-        await self._write(
-            """
+        sql = """
             select 1 from organizations
-            where id = (select org_id from billing_facts where provider_subscription_id = %(id)s) for no key update""",
-            id=id_,
-        )
+            where id = (select org_id from billing_facts where provider_subscription_id = %(id)s) for no key update"""
+        await self._write(sql, id=id_)
         subscription = await self._one(STORED_SUBSCRIPTION.read, f"{OUR_SUBSCRIPTION} for no key update of s", id=id_)
         assert facts.value is not None, "the statement inserts a missing row"
         return LockedSubscription(facts.value, subscription)
@@ -142,27 +140,20 @@ class Billing(SealingRepository):
             self._signals.subscription_in_doubt(check_at)
 
     async def mark_ended(self, id_: str, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into billing_facts (provider_subscription_id, ended, heard_at) values (%(id)s, true, %(now)s)
             on conflict (provider_subscription_id) do update
-            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null, waits_for = null""",
-            id=id_,
-            now=now,
-        )
+            set ended = true, heard_at = excluded.heard_at, check_at = null, action_page = null, waits_for = null"""
+        await self._run(sql, id=id_, now=now)
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
-        return await self._one(
-            lambda row: str(row[0]),
-            """
+        sql = """
             with due as (
                 select provider_subscription_id from billing_facts where check_at <= %(now)s
                 order by check_at limit 1 for update skip locked)
             update billing_facts f set check_at = %(until)s
-            from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id""",
-            now=now,
-            until=until,
-        )
+            from due where f.provider_subscription_id = due.provider_subscription_id returning f.provider_subscription_id"""
+        return await self._one(lambda row: str(row[0]), sql, now=now, until=until)
 
     async def next_check(self) -> datetime | None:
         return await self._one(lambda row: row[0], "select min(check_at) from billing_facts")
@@ -177,17 +168,13 @@ class Billing(SealingRepository):
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         # Lock order: facts by id, as in every statement that locks several of them.
-        await self._run(
-            f"""
+        sql = f"""
             with held as materialized (
                 select provider_subscription_id from billing_facts where {BY_CUSTOMER} and not ended
                 order by provider_subscription_id for update)
             update billing_facts f set check_at = %(now)s
-            from held where f.provider_subscription_id = held.provider_subscription_id""",
-            org_id=org_id,
-            customer_id=customer_id,
-            now=now,
-        )
+            from held where f.provider_subscription_id = held.provider_subscription_id"""
+        await self._run(sql, org_id=org_id, customer_id=customer_id, now=now)
         await self._notify("subscriptions_in_doubt", now)
         self._signals.subscription_in_doubt(now)
 
@@ -195,23 +182,14 @@ class Billing(SealingRepository):
         return await self._one(STORED_SUBSCRIPTION.read, OUR_SUBSCRIPTION, id=id_)
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
-        return await self._one(
-            PLAN.read,
-            f"""
+        sql = f"""
             select {PLAN.columns} from plans p
             where p.org_id = %(org_id)s and p.service_id = %(service_id)s and p.billing_price_id = %(price_id)s
-            order by p.id = %(preferred)s desc, p.removed_at is null desc, p.created_at, p.id limit 1""",
-            org_id=org_id,
-            service_id=service_id,
-            price_id=price_id,
-            preferred=preferred,
-        )
+            order by p.id = %(preferred)s desc, p.removed_at is null desc, p.created_at, p.id limit 1"""
+        return await self._one(PLAN.read, sql, org_id=org_id, service_id=service_id, price_id=price_id, preferred=preferred)
 
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             select 1 from billing_facts
-            where provider_subscription_id = %(id)s and (check_at is not null or object_at > %(since)s)""",
-            id=id_,
-            since=since,
-        )
+            where provider_subscription_id = %(id)s and (check_at is not null or object_at > %(since)s)"""
+        return await self._exists(sql, id=id_, since=since)

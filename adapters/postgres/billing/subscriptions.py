@@ -73,36 +73,24 @@ class Subscriptions(Repository):
 
     async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
         result = await self._one(
-            ENTITLEMENT.read,
-            entitlement("%(service_id)s", "%(user_id)s"),
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
+            ENTITLEMENT.read, entitlement("%(service_id)s", "%(user_id)s"), service_id=service_id, user_id=user_id, now=now
         )
         return result or Entitlement()
 
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            f"""
+        sql = f"""
             select 1 from subscriptions s
-            where s.org_id = %(org_id)s and s.plan_id = %(plan_id)s and {STATUS} in ('active', 'past_due') limit 1""",
-            org_id=org_id,
-            plan_id=plan_id,
-            now=now,
-        )
+            where s.org_id = %(org_id)s and s.plan_id = %(plan_id)s and {STATUS} in ('active', 'past_due') limit 1"""
+        return await self._exists(sql, org_id=org_id, plan_id=plan_id, now=now)
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
         return await self._one(PLAN.read, f"select {PLAN.columns} from plans p where p.id = %(plan_id)s", plan_id=plan_id)
 
     async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
-        return await self._one(
-            lambda row: Purchase(plan=row[0], service=row[1]),
-            """
+        sql = """
             select p.name, v.name from subscriptions s join plans p on p.id = s.plan_id join services v on v.id = s.service_id
-            where s.org_id = %(org_id)s and s.id = %(subscription_id)s and s.status in ('active', 'past_due')""",
-            org_id=org_id,
-            subscription_id=subscription_id,
-        )
+            where s.org_id = %(org_id)s and s.id = %(subscription_id)s and s.status in ('active', 'past_due')"""
+        return await self._one(lambda row: Purchase(plan=row[0], service=row[1]), sql, org_id=org_id, subscription_id=subscription_id)
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
@@ -148,14 +136,10 @@ class Subscriptions(Repository):
         )
 
     async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
-        return await self._one(
-            SUBSCRIPTION.read,
-            f"""
+        sql = f"""
             select {STORED_SUBSCRIPTION.columns} from subscriptions s join plans p on p.id = s.plan_id
-            where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s""",
-            org_id=org_id,
-            provider_subscription_id=provider_subscription_id,
-        )
+            where s.org_id = %(org_id)s and s.provider_subscription_id = %(provider_subscription_id)s for no key update of s"""
+        return await self._one(SUBSCRIPTION.read, sql, org_id=org_id, provider_subscription_id=provider_subscription_id)
 
     async def exists(self, org_id: UUID, subscription_id: UUID) -> bool:
         return await self._exists(
@@ -204,51 +188,34 @@ class Subscriptions(Repository):
         self._signal_end(new)
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             update subscriptions set provider_subscription_id = null, updated_at = %(now)s
-            where org_id = %(org_id)s and id = %(subscription_id)s""",
-            org_id=org_id,
-            subscription_id=subscription_id,
-            now=now,
-        )
+            where org_id = %(org_id)s and id = %(subscription_id)s"""
+        await self._run(sql, org_id=org_id, subscription_id=subscription_id, now=now)
 
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             with removed as (
                 delete from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s returning service_id)
-            update services v set subscription_count = subscription_count - 1 from removed where v.id = removed.service_id""",
-            org_id=org_id,
-            subscription_id=subscription_id,
-        )
+            update services v set subscription_count = subscription_count - 1 from removed where v.id = removed.service_id"""
+        await self._run(sql, org_id=org_id, subscription_id=subscription_id)
 
     async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
-        return await self._all(
-            SUBSCRIPTION.read,
-            f"""
+        sql = f"""
             with due as (
                 select s.id from subscriptions s
                 where s.org_id = %(org_id)s and s.service_id = %(service_id)s and s.user_id = %(user_id)s
                   and s.status = 'active' and {RAN_OUT}
-                for no key update) {EXPIRE}""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
-        )
+                for no key update) {EXPIRE}"""
+        return await self._all(SUBSCRIPTION.read, sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         # Keep the CTE: with a subquery the planner may update more rows than the limit.
-        return await self._all(
-            SUBSCRIPTION.read,
-            f"""
+        sql = f"""
             with due as (
                 select s.id from subscriptions s where s.status = 'active' and {RAN_OUT}
-                order by s.current_period_end limit %(limit)s for no key update skip locked) {EXPIRE}""",
-            now=now,
-            limit=limit,
-        )
+                order by s.current_period_end limit %(limit)s for no key update skip locked) {EXPIRE}"""
+        return await self._all(SUBSCRIPTION.read, sql, now=now, limit=limit)
 
     async def next_expiry(self) -> datetime | None:
         return await self._one(

@@ -93,8 +93,7 @@ class Audit(Repository):
     async def forget(self, user_id: UUID) -> None:
         # Each part of the union has its index. Changes of the address by a credential stay. The user's
         # own changes may have no actor, because the link in the email works without a sign-in.
-        await self._run(
-            _forgetting("""
+        sql = _forgetting("""
                 select id from audit_log
                 where target_type = 'user' and target_id = %(user_id)s::text
                   and (starts_with(action, 'security.') or action = 'user.email_changed')
@@ -102,20 +101,15 @@ class Audit(Repository):
                 union all
                 select id from audit_log
                 where actor_id = %(user_id)s::uuid and target_type = 'user' and target_id = %(user_id)s::text
-                  and action = 'user.login.success'"""),
-            user_id=str(user_id),
-        )
+                  and action = 'user.login.success'""")
+        await self._run(sql, user_id=str(user_id))
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
-        await self._run(
-            _forgetting("""
+        sql = _forgetting("""
                 select id from audit_log
                 where org_id = %(org_id)s and target_type = 'user' and target_id = %(user_id)s::text and starts_with(action, 'security.')
-                  and details ->> 'service_slug' = %(service_slug)s"""),
-            org_id=org_id,
-            user_id=str(user_id),
-            service_slug=service_slug,
-        )
+                  and details ->> 'service_slug' = %(service_slug)s""")
+        await self._run(sql, org_id=org_id, user_id=str(user_id), service_slug=service_slug)
 
     async def mark_failed(self, entry_id: UUID) -> None:
         await self._run(

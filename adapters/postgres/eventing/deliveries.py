@@ -90,29 +90,19 @@ class Deliveries(SealingRepository):
             webhook_id=webhook_id,
             **filters,
         )
-        deliveries = await self._all(
-            DELIVERY.read,
-            f"""
+        sql = f"""
             select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
-            where {condition} {NEWEST_FIRST} limit %(limit)s offset %(offset)s""",
-            org_id=org_id,
-            webhook_id=webhook_id,
-            limit=page.limit,
-            offset=page.offset,
-            **filters,
+            where {condition} {NEWEST_FIRST} limit %(limit)s offset %(offset)s"""
+        deliveries = await self._all(
+            DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, limit=page.limit, offset=page.offset, **filters
         )
         return PageResult(deliveries, total or 0)
 
     async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
-        return await self._one(
-            DELIVERY.read,
-            f"""
+        sql = f"""
             select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
-            where d.id = %(delivery_id)s and {BY_WEBHOOK}""",
-            org_id=org_id,
-            webhook_id=webhook_id,
-            delivery_id=delivery_id,
-        )
+            where d.id = %(delivery_id)s and {BY_WEBHOOK}"""
+        return await self._one(DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id)
 
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
@@ -133,19 +123,12 @@ class Deliveries(SealingRepository):
         return added
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
-        repeated = await self._one(
-            DELIVERY.read,
-            _insert(
-                """
+        sql = _insert(
+            """
                 select event_type, payload, actor_id from webhook_deliveries
                 where id = %(delivery_id)s and webhook_id = %(webhook_id)s and org_id = %(org_id)s"""
-            ),
-            id=new_id,
-            org_id=org_id,
-            webhook_id=webhook_id,
-            delivery_id=delivery_id,
-            now=now,
         )
+        repeated = await self._one(DELIVERY.read, sql, id=new_id, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id, now=now)
         if repeated is not None:
             self._signals.deliveries_due()
         return repeated
@@ -159,8 +142,7 @@ class Deliveries(SealingRepository):
         # A success counts no matter which process holds the lease. A failure counts only if no
         # later attempt has started, and only once: a process that is unsure whether an outcome was
         # stored sends it again.
-        await self._write(
-            """
+        sql = """
             update webhook_deliveries d set
                 status = case when o.next_retry_at is null then 'done' else 'waiting' end,
                 due_at = coalesce(o.next_retry_at, d.due_at), next_retry_at = o.next_retry_at,
@@ -172,9 +154,8 @@ class Deliveries(SealingRepository):
                 id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, status integer, body text, error text,
                 next_retry_at timestamptz, at timestamptz, milliseconds integer)
             where d.id = o.id and d.org_id = o.org_id and d.status <> 'done'
-              and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)""",
-            outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),
-        )
+              and (d.claims = o.claims and d.attempt_count = o.attempts or o.delivered)"""
+        await self._write(sql, outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]))
 
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("webhook_deliveries"), now=now, limit=limit)
@@ -183,11 +164,7 @@ class Deliveries(SealingRepository):
         return self._one_deferred(lambda row: row[0], next_due_sql("webhook_deliveries"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
-        return await self._all(
-            self._to_claimed,
-            CLAIM,
-            **claim_parameters(now, lease_until, capacity),
-        )
+        return await self._all(self._to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))
 
 
 def _insert(source: LiteralString) -> LiteralString:

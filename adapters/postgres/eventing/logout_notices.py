@@ -47,9 +47,7 @@ class LogoutNotices(Repository):
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
         # As for webhook deliveries: a success counts no matter which process holds the lease, a
         # failure only if no later attempt has started, and only once.
-        return await self._all(
-            lambda row: row[0],
-            """
+        sql = """
             with o as (
                 select * from jsonb_to_recordset(%(outcomes)s) as o (
                     id uuid, org_id uuid, claims integer, attempts integer, delivered boolean, next_retry_at timestamptz)),
@@ -62,9 +60,8 @@ class LogoutNotices(Repository):
                 update logout_notices n set status = 'waiting', due_at = o.next_retry_at, attempt_count = n.attempt_count + 1
                 from o where n.id = o.id and n.org_id = o.org_id and not o.delivered and o.next_retry_at is not null
                   and n.claims = o.claims and n.attempt_count = o.attempts)
-            select id from ended where not delivered""",
-            outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]),
-        )
+            select id from ended where not delivered"""
+        return await self._all(lambda row: row[0], sql, outcomes=Jsonb([outcome_json(outcome) for outcome in outcomes]))
 
     async def wake(self, now: datetime, limit: int) -> None:
         await self._write(wake_sql("logout_notices"), now=now, limit=limit)

@@ -98,27 +98,17 @@ class Siem(SealingRepository):
         )
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        return await self._one(
-            to_status,
-            f"""
+        sql = f"""
             select {COLUMNS}, updated_at, last_success_at, last_failure, failing_since,
                    (select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)
-            from siem_configurations s where org_id = %(org_id)s""",
-            org_id=org_id,
-        )
+            from siem_configurations s where org_id = %(org_id)s"""
+        return await self._one(to_status, sql, org_id=org_id)
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
         return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
 
     async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
-        return await self._all(
-            to_queued,
-            WAITING,
-            org_id=org_id,
-            siem_id=siem_id,
-            limit=limit,
-            most_bytes=max_bytes,
-        )
+        return await self._all(to_queued, WAITING, org_id=org_id, siem_id=siem_id, limit=limit, most_bytes=max_bytes)
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
         # A running lease continues, so that two processes never send for one organization. The new
@@ -141,25 +131,17 @@ class Siem(SealingRepository):
         )
 
     async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
-        return await self._one(
-            to_configuration,
-            f"""
+        sql = f"""
             with removed as (delete from siem_configurations where org_id = %(org_id)s returning id, {COLUMNS}),
             recorded as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from removed)
-            select {COLUMNS} from removed""",
-            org_id=org_id,
-            now=now,
-        )
+            select {COLUMNS} from removed"""
+        return await self._one(to_configuration, sql, org_id=org_id, now=now)
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             update siem_configurations set tested_until = %(until)s
-            where org_id = %(org_id)s and (tested_until is null or tested_until <= %(now)s) returning 1""",
-            org_id=org_id,
-            now=now,
-            until=until,
-        )
+            where org_id = %(org_id)s and (tested_until is null or tested_until <= %(now)s) returning 1"""
+        return await self._exists(sql, org_id=org_id, now=now, until=until)
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
         await self._run(
@@ -169,13 +151,7 @@ class Siem(SealingRepository):
         )
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
-        return await self._one(
-            self._to_claimed,
-            CLAIM,
-            now=now,
-            leased_until=leased_until,
-            struggling=struggling,
-        )
+        return await self._one(self._to_claimed, CLAIM, now=now, leased_until=leased_until, struggling=struggling)
 
     async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         # The accepted entries leave the queue even if the lease expired during the request.

@@ -107,11 +107,7 @@ class Webhooks(SealingRepository):
         )
 
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             with deleted as (delete from webhooks where org_id = %(org_id)s and id = %(webhook_id)s returning id)
-            insert into deleted_webhooks (id, deleted_at) select id, %(now)s from deleted""",
-            org_id=org_id,
-            webhook_id=webhook_id,
-            now=now,
-        )
+            insert into deleted_webhooks (id, deleted_at) select id, %(now)s from deleted"""
+        await self._run(sql, org_id=org_id, webhook_id=webhook_id, now=now)

@@ -39,30 +39,22 @@ class Rates(Repository):
         )
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
-        kept = await self._all(
-            lambda row: row,
-            """
+        sql = """
             delete from sign_in_charges where sign_in_hash = %(sign_in_hash)s
-            returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8""",
-            sign_in_hash=sign_in_hash,
-            now=now,
-        )
+            returning client, bucket, least(period, extract(epoch from expires_at - %(now)s))::float8"""
+        kept = await self._all(lambda row: row, sql, sign_in_hash=sign_in_hash, now=now)
         amounts = {client: Counter({bucket.name: bucket.period for bucket in buckets})}
         for charged_client, name, missing in kept:
             if missing > 0:
                 amounts.setdefault(charged_client, Counter())[name] += missing
         for each, seconds in amounts.items():
             # A statement for each row: a join would compute with the values from before a concurrent charge.
-            await self._run(
-                """
+            sql = """
                 update rates r set tats = r.tats || (
                     select jsonb_object_agg(b.name, (r.tats ->> b.name)::float8 - b.seconds)
                     from unnest(%(names)s::text[], %(seconds)s::float8[]) b (name, seconds) where r.tats ? b.name)
-                where r.client = %(client)s and r.tats ?| %(names)s::text[]""",
-                client=each,
-                names=list(seconds),
-                seconds=list(seconds.values()),
-            )
+                where r.client = %(client)s and r.tats ?| %(names)s::text[]"""
+            await self._run(sql, client=each, names=list(seconds), seconds=list(seconds.values()))
 
 
 def charge_parameters(client: str, buckets: tuple[Bucket, ...], now: datetime) -> dict[str, object]:

@@ -194,17 +194,12 @@ class Leases(Repository):
     """Implements `ports.storage.maintenance.Leases`."""
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             insert into leases as l (name, holder, expires_at) values (%(name)s, %(holder)s, %(until)s)
             on conflict (name) do update set holder = excluded.holder, expires_at = excluded.expires_at
             where l.holder = excluded.holder or l.expires_at <= %(now)s
-            returning 1""",
-            name=name,
-            holder=holder,
-            now=now,
-            until=until,
-        )
+            returning 1"""
+        return await self._exists(sql, name=name, holder=holder, now=now, until=until)
 
 
 class Housekeeping(Repository):

@@ -98,61 +98,40 @@ class ApiResources(Repository):
         return await self._one(lambda row: int(row[0]), "select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id) or 0
 
     async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
-        return await self._one(
-            API_RESOURCE.read,
-            f"""
+        sql = f"""
             select {API_RESOURCE.columns} from api_resource_clients c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
-            where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}""",
-            service_id=service_id,
-            canonical=canonical,
-        )
+            where c.service_id = %(service_id)s and r.canonical = %(canonical)s and {is_active("r")}"""
+        return await self._one(API_RESOURCE.read, sql, service_id=service_id, canonical=canonical)
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            f"""
+        sql = f"""
             select 1 from api_resources r
-            where r.org_id = %(org_id)s and r.id = %(resource_id)s and {may_use_resource("r", "%(user_id)s")}""",
-            org_id=org_id,
-            resource_id=resource_id,
-            user_id=user_id,
-        )
+            where r.org_id = %(org_id)s and r.id = %(resource_id)s and {may_use_resource("r", "%(user_id)s")}"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id)
 
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
         # The outer join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             with clients as ({CLIENTS})
             select counted.total, p.* from (select count(*) as total from clients) counted
             left join (select * from clients order by lower(name), id limit %(limit)s offset %(offset)s) p on true
-            order by lower(p.name), p.id""",
-            org_id=org_id,
-            resource_id=resource_id,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by lower(p.name), p.id"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, resource_id=resource_id, limit=page.limit, offset=page.offset)
         return PageResult([to_resource_client(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
         return await self._one(
-            to_resource_client,
-            f"{CLIENTS} and v.client_id = %(client_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-            client_id=client_id,
+            to_resource_client, f"{CLIENTS} and v.client_id = %(client_id)s", org_id=org_id, resource_id=resource_id, client_id=client_id
         )
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
-        return await self._one(
-            lambda row: (API_RESOURCE.read(row[1:]), tuple(row[0])),
-            f"""
+        sql = f"""
             select g.own_scopes, {API_RESOURCE.columns}
             from api_resources r
             join ({PROGRAM_GRANTS}) g on g.org_id = r.org_id and g.resource_id = r.id
-            where r.org_id = %(org_id)s and r.canonical = %(canonical)s and g.client_id = %(client_id)s and {is_active("r")}""",
-            org_id=org_id,
-            client_id=client_id,
-            canonical=canonical,
+            where r.org_id = %(org_id)s and r.canonical = %(canonical)s and g.client_id = %(client_id)s and {is_active("r")}"""
+        return await self._one(
+            lambda row: (API_RESOURCE.read(row[1:]), tuple(row[0])), sql, org_id=org_id, client_id=client_id, canonical=canonical
         )
 
     async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
@@ -170,27 +149,19 @@ class ApiResources(Repository):
         )
 
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into api_resource_service_accounts (org_id, resource_id, service_account_id, own_scopes, created_at)
             values (%(org_id)s, %(resource_id)s, %(account_id)s, %(own_scopes)s, %(now)s)
-            on conflict (resource_id, service_account_id) do update set own_scopes = excluded.own_scopes""",
-            org_id=org_id,
-            resource_id=resource.resource_id,
-            account_id=account_id,
-            own_scopes=list(resource.scopes),
-            now=now,
+            on conflict (resource_id, service_account_id) do update set own_scopes = excluded.own_scopes"""
+        await self._run(
+            sql, org_id=org_id, resource_id=resource.resource_id, account_id=account_id, own_scopes=list(resource.scopes), now=now
         )
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             delete from api_resource_service_accounts
-            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_account_id = %(account_id)s returning 1""",
-            org_id=org_id,
-            resource_id=resource_id,
-            account_id=account_id,
-        )
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_account_id = %(account_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, account_id=account_id)
 
     async def assignments(
         self, org_id: UUID, resource_id: UUID, page: Page, *, search: str | None = None
@@ -198,19 +169,14 @@ class ApiResources(Repository):
         # Emails are stored in lower case. strpos needs no escaping of wildcards. The outer join returns one
         # row with the total if the page is empty.
         listed: LiteralString = f"{ASSIGNED} and strpos(u.email, %(search)s) > 0" if search else ASSIGNED
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             select counted.total, p.* from (select count(*) as total {listed}) counted
             left join (
                 select a.user_id, u.email, a.created_at {listed}
                 order by a.created_at, a.user_id limit %(limit)s offset %(offset)s) p on true
-            order by p.created_at, p.user_id""",
-            org_id=org_id,
-            resource_id=resource_id,
-            search=search,
-            limit=page.limit,
-            offset=page.offset,
+            order by p.created_at, p.user_id"""
+        rows = await self._all(
+            lambda row: row, sql, org_id=org_id, resource_id=resource_id, search=search, limit=page.limit, offset=page.offset
         )
         return PageResult([ResourceAssignment(row[1], Email(row[2]), row[3]) for row in rows if row[1] is not None], rows[0][0])
 
@@ -229,8 +195,7 @@ class ApiResources(Repository):
         )
 
     async def save(self, resource: ApiResource) -> None:
-        await self._run(
-            """
+        sql = """
             with narrowed as (
                 update api_resource_clients set own_scopes = array(
                     select name from unnest(%(scope_names)s::text[]) with ordinality s (name, position)
@@ -244,18 +209,14 @@ class ApiResources(Repository):
             update api_resources set
                 name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
                 token_seconds = %(token_seconds)s, access_policy = %(policy)s, updated_at = %(updated_at)s
-            where org_id = %(org_id)s and id = %(id)s""",
-            **_changing(resource),
-        )
+            where org_id = %(org_id)s and id = %(id)s"""
+        await self._run(sql, **_changing(resource))
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             with removed as (delete from api_resources where org_id = %(org_id)s and id = %(id)s returning id)
-            delete from credentials c using removed where c.client_id = removed.id""",
-            org_id=org_id,
-            id=resource_id,
-        )
+            delete from credentials c using removed where c.client_id = removed.id"""
+        await self._run(sql, org_id=org_id, id=resource_id)
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
         await self._run(
@@ -271,36 +232,23 @@ class ApiResources(Repository):
         )
 
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             delete from api_resource_clients
-            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s""",
-            org_id=org_id,
-            resource_id=resource_id,
-            service_id=service_id,
-        )
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and service_id = %(service_id)s"""
+        await self._run(sql, org_id=org_id, resource_id=resource_id, service_id=service_id)
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             insert into api_resource_assignments (org_id, resource_id, user_id, created_at)
             values (%(org_id)s, %(resource_id)s, %(user_id)s, %(now)s)
-            on conflict do nothing returning 1""",
-            org_id=org_id,
-            resource_id=resource_id,
-            user_id=user_id,
-            now=now,
-        )
+            on conflict do nothing returning 1"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id, now=now)
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            """
+        sql = """
             delete from api_resource_assignments
-            where org_id = %(org_id)s and resource_id = %(resource_id)s and user_id = %(user_id)s returning 1""",
-            org_id=org_id,
-            resource_id=resource_id,
-            user_id=user_id,
-        )
+            where org_id = %(org_id)s and resource_id = %(resource_id)s and user_id = %(user_id)s returning 1"""
+        return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id)
 
 
 def _changing(resource: ApiResource) -> dict[str, object]:

@@ -19,29 +19,20 @@ class CreatedSecrets(Repository):
     """Implements `ports.storage.programs.CreatedSecrets`."""
 
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
-        return await self._all(
-            to_created_secret,
-            f"""
+        sql = f"""
             select 'api_key', k.id, k.name, k.prefix, v.name, k.created_at
             from (select * from api_keys where {OF_CREATOR}) k join services v on v.id = k.service_id and v.org_id = k.org_id
             where k.expires_at is null or k.expires_at > %(now)s
             union all
             select 'scim_token', id, name, prefix, null, created_at from scim_tokens
             where {OF_CREATOR} and (expires_at is null or expires_at > %(now)s)
-            order by 6, 2""",
-            org_id=org_id,
-            creator_id=creator_id,
-            now=now,
-        )
+            order by 6, 2"""
+        return await self._all(to_created_secret, sql, org_id=org_id, creator_id=creator_id, now=now)
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
-        return await self._all(
-            to_created_secret,
-            f"""
+        sql = f"""
             with keys as (delete from api_keys where {OF_CREATOR} returning id, name, prefix, service_id),
             tokens as (delete from scim_tokens where {OF_CREATOR} returning id, name, prefix)
             select 'api_key', k.id, k.name, k.prefix, v.name from keys k join services v on v.id = k.service_id and v.org_id = %(org_id)s
-            union all select 'scim_token', id, name, prefix, null from tokens""",
-            org_id=org_id,
-            creator_id=creator_id,
-        )
+            union all select 'scim_token', id, name, prefix, null from tokens"""
+        return await self._all(to_created_secret, sql, org_id=org_id, creator_id=creator_id)

@@ -115,18 +115,13 @@ class Credentials(Repository):
         )
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
-        return await self._all(
-            to_ended_credential,
-            f"""
+        sql = f"""
             with ended as (
                 delete from credentials c
                 where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
                     select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and m.role = any(%(makers)s))
-                returning c.*) {SELECT_ENDED}""",
-            org_id=org_id,
-            account_id=account_id,
-            makers=list(makers),
-        )
+                returning c.*) {SELECT_ENDED}"""
+        return await self._all(to_ended_credential, sql, org_id=org_id, account_id=account_id, makers=list(makers))
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         await self._run(

@@ -77,14 +77,10 @@ class ProgramClients(Repository):
         )
 
     async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
-        return await self._all(
-            to_stored_credential,
-            f"""
+        sql = f"""
             select {PROGRAM_COLUMNS}, c.public_key, c.issuer, c.audience, c.subject {PROGRAM_TABLES} and c.kind <> 'secret'
-            order by c.created_at, c.id""",
-            client_id=client_id,
-            now=now,
-        )
+            order by c.created_at, c.id"""
+        return await self._all(to_stored_credential, sql, client_id=client_id, now=now)
 
     async def is_token_active(self, claims: ProgramClaims, resource_id: UUID | None, now: datetime) -> bool:
         return await self._exists(

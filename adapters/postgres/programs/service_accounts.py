@@ -66,16 +66,11 @@ class ServiceAccounts(Repository):
 
     async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
         # The outer join returns one row with the total if the page is empty.
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
             left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
-            order by p.created_at desc, p.id desc""",
-            org_id=org_id,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by p.created_at desc, p.id desc"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, limit=page.limit, offset=page.offset)
         return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None:
@@ -86,19 +81,13 @@ class ServiceAccounts(Repository):
         return total or 0
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
-        return await self._one(
-            to_context,
-            f"""
+        sql = f"""
             select a.name, a.org_id, a.role, a.scopes, a.granted, o.id, o.slug, o.status
             from service_accounts a
             join credentials c on c.id = %(credential_id)s and {CREDENTIAL_IS_LIVE}
             left join organizations o on o.slug = %(slug)s
-            where a.id = %(account_id)s and {OWNER_MAY_OWN}""",
-            account_id=account_id,
-            credential_id=credential_id,
-            slug=slug,
-            now=now,
-        )
+            where a.id = %(account_id)s and {OWNER_MAY_OWN}"""
+        return await self._one(to_context, sql, account_id=account_id, credential_id=credential_id, slug=slug, now=now)
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
         return await self._one(
@@ -109,16 +98,13 @@ class ServiceAccounts(Repository):
         )
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
-        return await self._one(
-            lambda row: Role(row[0] or Role.OWNER),
-            f"""
+        sql = f"""
             select a.role from service_accounts a
             join credentials c on c.id = %(credential_id)s and c.client_id = a.id
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {OWNER_MAY_OWN}
-            for share of a, c""",
-            org_id=org_id,
-            account_id=account_id,
-            credential_id=credential_id,
+            for share of a, c"""
+        return await self._one(
+            lambda row: Role(row[0] or Role.OWNER), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
@@ -130,44 +116,31 @@ class ServiceAccounts(Repository):
         )
 
     async def add(self, account: ServiceAccount) -> None:
-        await self._run(
-            """
+        sql = """
             insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(name)s, %(owner_id)s, %(role)s, %(scopes)s, %(granted)s, %(created_by)s, %(created_at)s,
-                    %(updated_at)s)""",
-            created_by=account.created_by,
-            created_at=account.created_at,
-            **_changing(account),
-        )
+                    %(updated_at)s)"""
+        await self._run(sql, created_by=account.created_by, created_at=account.created_at, **_changing(account))
 
     async def save(self, account: ServiceAccount) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             update service_accounts a set
                 name = %(name)s, owner_id = %(owner_id)s, role = %(role)s, scopes = %(scopes)s, granted = %(granted)s,
                 updated_at = %(updated_at)s
-            where {OF_ORG} and a.id = %(id)s""",
-            **_changing(account),
-        )
+            where {OF_ORG} and a.id = %(id)s"""
+        await self._run(sql, **_changing(account))
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             with removed as (delete from service_accounts a where {OF_ORG} and a.id = %(account_id)s returning a.id)
-            delete from credentials c using removed where c.client_id = removed.id""",
-            org_id=org_id,
-            account_id=account_id,
-        )
+            delete from credentials c using removed where c.client_id = removed.id"""
+        await self._run(sql, org_id=org_id, account_id=account_id)
 
     async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
-        return await self._all(
-            lambda row: (row[0], row[1]),
-            f"""
+        sql = f"""
             select a.id, a.name from service_accounts a
-            where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id""",
-            org_id=org_id,
-            owner_id=owner_id,
-        )
+            where {OF_ORG} and a.owner_id = %(owner_id)s and not {OWNER_MAY_OWN} order by a.id"""
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         return await self._one(

@@ -16,9 +16,7 @@ class DirectoryBlocks(Repository):
         return await self._exists(f"select 1 where {is_blocked('%(org_id)s', '%(user_id)s')}", org_id=org_id, user_id=user_id)
 
     async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
-        rows = await self._all(
-            lambda row: row,
-            """
+        sql = """
             with page as (
                 select user_id, since from directory_blocks where org_id = %(org_id)s
                 order by since desc, user_id limit %(limit)s offset %(offset)s)
@@ -26,11 +24,8 @@ class DirectoryBlocks(Repository):
             from (select count(*) as total from directory_blocks where org_id = %(org_id)s) counted
             left join (
                 select b.*, s.email from page b left join scim_users s on s.org_id = %(org_id)s and s.user_id = b.user_id) p on true
-            order by p.since desc, p.user_id""",
-            org_id=org_id,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            order by p.since desc, p.user_id"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, limit=page.limit, offset=page.offset)
         return PageResult([DirectoryBlock(*row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def add(self, org_id: UUID, user_id: UUID, since: datetime) -> None:

@@ -24,42 +24,28 @@ class ScimTokens(Repository):
     """Implements the port ScimTokens."""
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
-        return await self._one(
-            to_record,
-            """
+        sql = """
             select t.id, t.token_hash, o.id, o.slug, o.status, coalesce(t.expires_at <= %(now)s, false)
             from scim_tokens t join organizations o on o.id = t.org_id
-            where t.token_hash = %(token_hash)s""",
-            token_hash=token_hash,
-            now=now,
-        )
+            where t.token_hash = %(token_hash)s"""
+        return await self._one(to_record, sql, token_hash=token_hash, now=now)
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         return await self._all(
-            to_token,
-            f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s order by created_at, id",
-            org_id=org_id,
+            to_token, f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s order by created_at, id", org_id=org_id
         )
 
     async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None:
         return await self._one(
-            to_token,
-            f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s and id = %(token_id)s",
-            org_id=org_id,
-            token_id=token_id,
+            to_token, f"select {COLUMNS} from scim_tokens where org_id = %(org_id)s and id = %(token_id)s", org_id=org_id, token_id=token_id
         )
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            """
+        sql = """
             select exists (
                 select 1 from scim_tokens
-                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s))""",
-            org_id=org_id,
-            token_id=token_id,
-            now=now,
-        )
+                where org_id = %(org_id)s and id = %(token_id)s and (expires_at is null or expires_at > %(now)s))"""
+        return self._one_deferred(lambda row: bool(row[0]), sql, org_id=org_id, token_id=token_id, now=now)
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None:
         await self._run(

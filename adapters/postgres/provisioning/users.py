@@ -94,29 +94,21 @@ class ScimUsers(Repository):
         return await self._all(to_group_member, page, org_id=org_id, after=after, limit=limit)
 
     async def group_external_ids(self, org_id: UUID) -> dict[UUID, str]:
-        rows = await self._all(
-            lambda row: (row[0], row[1]),
-            """
+        sql = """
             select id, scim_external_id from organizations where id = %(org_id)s and scim_external_id is not null
             union all
-            select id, scim_external_id from services where org_id = %(org_id)s and scim_external_id is not null""",
-            org_id=org_id,
-        )
+            select id, scim_external_id from services where org_id = %(org_id)s and scim_external_id is not null"""
+        rows = await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id)
         return dict(rows)
 
     async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             with of_service as (
                 update services set scim_external_id = %(external_id)s, updated_at = %(now)s
                 where org_id = %(org_id)s and id = %(group_id)s)
             update organizations set scim_external_id = %(external_id)s, members_changed_at = %(now)s
-            where id = %(org_id)s and id = %(group_id)s""",
-            org_id=org_id,
-            group_id=group_id,
-            external_id=external_id,
-            now=now,
-        )
+            where id = %(org_id)s and id = %(group_id)s"""
+        await self._run(sql, org_id=org_id, group_id=group_id, external_id=external_id, now=now)
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         return set(
@@ -128,41 +120,31 @@ class ScimUsers(Repository):
         )
 
     def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> DeferredRow[WelcomeContext]:
-        return self._one_deferred(
-            lambda row: WelcomeContext(row[0], row[1], row[2]),
-            f"""
+        sql = f"""
             select o.name, a.name, a.id
             from organizations o cross join users u
             left join lateral (
                 select min(v.name) as name, (array_agg(v.id))[1] as id
                 from services v where v.org_id = o.id and {may_use("v", "u.id")}
                 having count(*) = 1) a on true
-            where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s""",
-            org_id=org_id,
-            email=email,
-            now=now,
-        )
+            where o.id = %(org_id)s and o.status = 'active' and u.email = %(email)s"""
+        return self._one_deferred(lambda row: WelcomeContext(row[0], row[1], row[2]), sql, org_id=org_id, email=email, now=now)
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
-        await self._run(
-            """
+        sql = """
             with held as materialized (
                 select user_id from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
                 order by user_id for no key update)
             select 1 from users u, (select count(*) from held) before
-            where u.id = any(%(user_ids)s) order by u.id for no key update of u""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-        )
+            where u.id = any(%(user_ids)s) order by u.id for no key update of u"""
+        await self._run(sql, org_id=org_id, user_ids=list(user_ids))
 
     def count_non_members_deferred(self, org_id: UUID) -> DeferredRow[int]:
         return self._one_deferred(lambda row: int(row[0]), f"select {NON_MEMBERS}", org_id=org_id)
 
     def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> DeferredRow[bool]:
         # The userName of a user without a stored one is the address.
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            """
+        sql = """
             with forgotten as (
                 delete from scim_users
                 where org_id = %(org_id)s and user_id <> %(user_id)s and membership_id is not null
@@ -175,11 +157,9 @@ class ScimUsers(Repository):
                 union all
                 select 1 from users u join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
                 left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
-                where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)""",
-            org_id=org_id,
-            user_id=user_id,
-            user_name=user_name,
-            as_id=parse_id(user_name.lower()),
+                where u.email = lower(%(user_name)s) and u.id <> %(user_id)s and s.user_name is null)"""
+        return self._one_deferred(
+            lambda row: bool(row[0]), sql, org_id=org_id, user_id=user_id, user_name=user_name, as_id=parse_id(user_name.lower())
         )
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
@@ -211,8 +191,7 @@ class ScimUsers(Repository):
         self._signals.figures_changed()
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into scim_users as s (org_id, user_id, provisioned, membership_id, joined_at, email, updated_at)
             select %(org_id)s, u.id, true, case when m.id is null then gen_random_uuid() end,
                    case when m.id is null then %(now)s::timestamptz end, case when m.id is null then u.email end, %(now)s
@@ -220,15 +199,11 @@ class ScimUsers(Repository):
             where u.id = %(user_id)s
             on conflict (org_id, user_id) do update set
                 provisioned = true, membership_id = coalesce(s.membership_id, excluded.membership_id),
-                joined_at = coalesce(s.joined_at, excluded.joined_at), email = coalesce(s.email, excluded.email)""",
-            org_id=org_id,
-            user_id=user_id,
-            now=now,
-        )
+                joined_at = coalesce(s.joined_at, excluded.joined_at), email = coalesce(s.email, excluded.email)"""
+        await self._run(sql, org_id=org_id, user_id=user_id, now=now)
 
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into scim_users as s (org_id, user_id, external_id, formatted, given_name, family_name, display_name, user_name,
                                          attributes, provisioned, updated_at)
             values (%(org_id)s, %(user_id)s, %(external_id)s, %(formatted)s, %(given_name)s, %(family_name)s, %(display_name)s,
@@ -237,50 +212,35 @@ class ScimUsers(Repository):
                 external_id = excluded.external_id, formatted = excluded.formatted, given_name = excluded.given_name,
                 family_name = excluded.family_name, display_name = excluded.display_name,
                 user_name = excluded.user_name, attributes = excluded.attributes, updated_at = excluded.updated_at,
-                email = case when s.membership_id is not null then %(email)s end""",
-            org_id=org_id,
-            user_id=user_id,
-            email=email,
-            now=now,
-            **profile_columns(profile),
-        )
+                email = case when s.membership_id is not null then %(email)s end"""
+        await self._run(sql, org_id=org_id, user_id=user_id, email=email, now=now, **profile_columns(profile))
 
     async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
-        await self._run(
-            """
+        sql = """
             delete from scim_users
-            where org_id = %(org_id)s and user_id = %(user_id)s and membership_id is not null and not provisioned""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where org_id = %(org_id)s and user_id = %(user_id)s and membership_id is not null and not provisioned"""
+        await self._run(sql, org_id=org_id, user_id=user_id)
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
         # Lock order: accounts by id, then service_users by (user_id, service_id). The path that
         # reopens a single account uses the same order.
-        account_ids = await self._all(
-            lambda row: row[0],
-            """
+        sql = """
             select u.id from users u
             where u.deactivated_at is not null and u.origin_org_id = %(org_id)s
               and u.id in (select user_id from directory_blocks where org_id = %(org_id)s)
-            order by u.id for no key update""",
-            org_id=org_id,
-        )
+            order by u.id for no key update"""
+        account_ids = await self._all(lambda row: row[0], sql, org_id=org_id)
         if account_ids:
-            await self._run(
-                f"""
+            sql = f"""
                 with held as materialized (
                     select 1 from service_users where user_id = any(%(user_ids)s) order by user_id, service_id for no key update)
                 update users set {WITHOUT_DIRECTORY}, updated_at = %(now)s
-                from (select count(*) from held) before where id = any(%(user_ids)s)""",
-                user_ids=account_ids,
-                now=now,
-            )
+                from (select count(*) from held) before where id = any(%(user_ids)s)"""
+            await self._run(sql, user_ids=account_ids, now=now)
             self._signals.figures_changed()
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             with joining as (
                 select u.id, s.membership_id, s.joined_at,
                        case when u.origin_org_id = %(org_id)s then %(now)s::timestamptz end as confirmed_at
@@ -296,15 +256,11 @@ class ScimUsers(Repository):
                     member_count = member_count + (select count(*) from added)::int, members_changed_at = %(now)s
                 where o.id = %(org_id)s)
             update scim_users s set membership_id = null, joined_at = null, email = null, updated_at = %(now)s
-            from joining j where s.org_id = %(org_id)s and s.user_id = j.id""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-            now=now,
-        )
+            from joining j where s.org_id = %(org_id)s and s.user_id = j.id"""
+        await self._run(sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             with leaving as (
                 delete from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
                 returning user_id, id, created_at),
@@ -323,8 +279,5 @@ class ScimUsers(Repository):
             select %(org_id)s, user_id, false, id, created_at, email, %(now)s from remaining
             on conflict (org_id, user_id) do update set
                 membership_id = excluded.membership_id, joined_at = excluded.joined_at, email = excluded.email,
-                updated_at = excluded.updated_at""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-            now=now,
-        )
+                updated_at = excluded.updated_at"""
+        await self._run(sql, org_id=org_id, user_ids=list(user_ids), now=now)

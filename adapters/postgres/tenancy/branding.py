@@ -42,14 +42,10 @@ class Branding(Repository):
         return self._one_deferred(to_design, DESIGN, org_id=org_id)
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
-        return await self._one(
-            to_design,
-            f"""
+        sql = f"""
             select o.name, {COLUMNS} from one_time_tokens k join organizations o on o.id = k.org_id {OF_ACTIVE}
-            and k.purpose = %(purpose)s and k.token_hash = %(token_hash)s""",
-            purpose=purpose,
-            token_hash=token_hash,
-        )
+            and k.purpose = %(purpose)s and k.token_hash = %(token_hash)s"""
+        return await self._one(to_design, sql, purpose=purpose, token_hash=token_hash)
 
     async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None:
         await self._run(

@@ -18,33 +18,25 @@ class HomeRealm(Repository):
     """Implements `ports.storage.tenancy.settings.HomeRealm`."""
 
     async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
-        return await self._all(
-            to_route,
-            f"""
+        sql = f"""
             select r.domain, r.provider, coalesce({verified_owner("r.domain")} = r.org_id, false)
-            from home_realm_routes r where r.org_id = %(org_id)s order by r.domain collate "C\"""",
-            org_id=org_id,
-        )
+            from home_realm_routes r where r.org_id = %(org_id)s order by r.domain collate "C\""""
+        return await self._all(to_route, sql, org_id=org_id)
 
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
         # The organization that verified the closest domain decides, even if it has no route or is
         # not active.
-        return await self._one(
-            lambda row: HomeRealmMatch(row[0], Provider(row[1])),
-            f"""
+        sql = f"""
             select o.slug, r.provider from organizations o join home_realm_routes r on r.org_id = o.id
-            where o.id = {verified_owner("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s""",
-            domain=domain,
-        )
+            where o.id = {verified_owner("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s"""
+        return await self._one(lambda row: HomeRealmMatch(row[0], Provider(row[1])), sql, domain=domain)
 
     async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
-        await self._run(
-            """
+        sql = """
             with removed as (delete from home_realm_routes where org_id = %(org_id)s and domain <> all(%(domains)s::text[]))
             insert into home_realm_routes (org_id, domain, provider)
             select %(org_id)s, * from unnest(%(domains)s::text[], %(providers)s::text[])
-            on conflict (org_id, domain) do update set provider = excluded.provider""",
-            org_id=org_id,
-            domains=[str(domain) for domain in routes],
-            providers=[provider.value for provider in routes.values()],
+            on conflict (org_id, domain) do update set provider = excluded.provider"""
+        await self._run(
+            sql, org_id=org_id, domains=[str(domain) for domain in routes], providers=[provider.value for provider in routes.values()]
         )

@@ -79,18 +79,12 @@ class Invitations(Repository):
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
         return await self._one(
-            INVITATION.read,
-            SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s",
-            org_id=org_id,
-            invitation_id=invitation_id,
+            INVITATION.read, SELECT + "where i.org_id = %(org_id)s and i.id = %(invitation_id)s", org_id=org_id, invitation_id=invitation_id
         )
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         return await self._one(
-            INVITATION.read,
-            SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}",
-            org_id=org_id,
-            token_hash=token_hash,
+            INVITATION.read, SELECT + f"where i.org_id = %(org_id)s and {HAS_TOKEN}", org_id=org_id, token_hash=token_hash
         )
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
@@ -102,45 +96,26 @@ class Invitations(Repository):
         )
 
     async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
-        return (
-            await self._run(
-                """
+        sql = """
                 update invitations set status = %(status)s, ended_at = %(now)s
-                where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'""",
-                org_id=org_id,
-                invitation_id=invitation_id,
-                status=status,
-                now=now,
-            )
-            == 1
-        )
+                where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'"""
+        return await self._run(sql, org_id=org_id, invitation_id=invitation_id, status=status, now=now) == 1
 
     async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
-        return await self._all(
-            INVITATION.read,
-            f"""
+        sql = f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s
             where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
               and i.expires_at > %(now)s
-            returning {INVITATION.columns}""",
-            org_id=org_id,
-            invited_by=invited_by,
-            roles=[role.value for role in roles],
-            now=now,
-        )
+            returning {INVITATION.columns}"""
+        return await self._all(INVITATION.read, sql, org_id=org_id, invited_by=invited_by, roles=[role.value for role in roles], now=now)
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
-        return await self._all(
-            INVITATION.read,
-            f"""
+        sql = f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s from users u
             where i.org_id = %(org_id)s and i.email = u.email and u.id = any(%(user_ids)s) and i.status = 'pending'
               and i.expires_at > %(now)s
-            returning {INVITATION.columns}""",
-            org_id=org_id,
-            user_ids=list(user_ids),
-            now=now,
-        )
+            returning {INVITATION.columns}"""
+        return await self._all(INVITATION.read, sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         return await self._one(
@@ -153,17 +128,13 @@ class Invitations(Repository):
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
         # Keep the common table expression: with a plain subquery the planner may update more rows
         # than the limit.
-        return await self._all(
-            INVITATION.read,
-            f"""
+        sql = f"""
             with due as (
                 select id from invitations where status = 'pending' and expires_at <= %(now)s
                 order by expires_at limit %(limit)s for update skip locked)
             update invitations i set status = 'expired', ended_at = %(now)s from due where i.id = due.id
-            returning {INVITATION.columns}""",
-            now=now,
-            limit=limit,
-        )
+            returning {INVITATION.columns}"""
+        return await self._all(INVITATION.read, sql, now=now, limit=limit)
 
     async def next_expiry(self) -> datetime | None:
         return await self._one(lambda row: row[0], "select min(expires_at) from invitations where status = 'pending'")

@@ -47,9 +47,7 @@ class Members(Repository):
         counted = f"(select count(*) from memberships m where m.org_id = %(org_id)s {of_role} {matching})"
         total = counted if of_role or matching else "o.member_count"
         by = ORDERS[order]
-        rows = await self._all(
-            lambda row: row,
-            f"""
+        sql = f"""
             with page as (
                 select {COLUMNS}, m.email from memberships m
                 where m.org_id = %(org_id)s {of_role} {matching} order by {by}, m.id limit %(limit)s offset %(offset)s)
@@ -58,13 +56,8 @@ class Members(Repository):
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
-            where o.id = %(org_id)s order by {by}, m.id""",
-            org_id=org_id,
-            role=role,
-            search=search,
-            limit=page.limit,
-            offset=page.offset,
-        )
+            where o.id = %(org_id)s order by {by}, m.id"""
+        rows = await self._all(lambda row: row, sql, org_id=org_id, role=role, search=search, limit=page.limit, offset=page.offset)
         if not rows:
             return None
         count, own_limit, tier_limit = rows[0][:3]
@@ -72,24 +65,18 @@ class Members(Repository):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
         return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s",
-            org_id=org_id,
-            user_id=user_id,
+            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
         )
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
-        return await self._one(
-            lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]),
-            f"""
+        sql = f"""
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
                    case when m.confirmed_at is not null then u.mfa_enabled_at is not null end,
                    (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
             from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s and m.user_id = %(user_id)s""",
-            org_id=org_id,
-            user_id=user_id,
-        )
+            where m.org_id = %(org_id)s and m.user_id = %(user_id)s"""
+        return await self._one(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_id=user_id)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         return await self._one(
@@ -121,45 +108,32 @@ class Members(Repository):
         )
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
-        await self._run(
-            """
+        sql = """
             update memberships set role = %(role)s, promoted_by = %(promoted_by)s
-            where org_id = %(org_id)s and user_id = %(user_id)s""",
-            org_id=org_id,
-            user_id=user_id,
-            role=role,
-            promoted_by=promoted_by,
-        )
+            where org_id = %(org_id)s and user_id = %(user_id)s"""
+        await self._run(sql, org_id=org_id, user_id=user_id, role=role, promoted_by=promoted_by)
 
     async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
         # A service account makes no owners. The condition keeps the owner if a later release has a bug.
-        return await self._all(
-            lambda row: (row[0], Role(row[1])),
-            """
+        sql = """
             with promoted as materialized (
                 select id, user_id, role from memberships
                 where org_id = %(org_id)s and promoted_by = %(account_id)s and role not in ('member', 'owner')
                 order by user_id for no key update)
             update memberships m set role = 'member', promoted_by = null from promoted p
-            where m.id = p.id returning p.user_id, p.role""",
-            org_id=org_id,
-            account_id=account_id,
-        )
+            where m.id = p.id returning p.user_id, p.role"""
+        return await self._all(lambda row: (row[0], Role(row[1])), sql, org_id=org_id, account_id=account_id)
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         # The directory forgets the user, and cannot restore them.
-        await self._run(
-            """
+        sql = """
             with removed as (
                 delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
             forgotten as (
                 delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count - 1, members_changed_at = %(now)s
-            from removed where o.id = removed.org_id""",
-            org_id=org_id,
-            user_id=user_id,
-            now=now,
-        )
+            from removed where o.id = removed.org_id"""
+        await self._run(sql, org_id=org_id, user_id=user_id, now=now)
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         await self._run(CONFIRM + "%(org_id)s", org_id=org_id, user_id=user_id, now=now)

@@ -93,23 +93,17 @@ class Organizations(Repository):
         return await self._one(lambda row: row[0], "select id from organizations where slug = %(slug)s", slug=slug)
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
-        return await self._all(
-            lambda row: (ORGANIZATION.read(row), to_membership(row[ORGANIZATION.width :])),
-            f"""
+        sql = f"""
             select {ORGANIZATION.columns}, {MEMBERSHIP_COLUMNS}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
-            where m.user_id = %(user_id)s order by o.slug""",
-            user_id=user_id,
-        )
+            where m.user_id = %(user_id)s order by o.slug"""
+        return await self._all(lambda row: (ORGANIZATION.read(row), to_membership(row[ORGANIZATION.width :])), sql, user_id=user_id)
 
     async def owner_address(self, org_id: UUID) -> Email | None:
-        return await self._one(
-            lambda row: Email(row[0]),
-            """
+        sql = """
             select u.email from memberships m join users u on u.id = m.user_id
-            where m.org_id = %(org_id)s and m.role = 'owner' and u.deactivated_at is null and u.anonymized_at is null""",
-            org_id=org_id,
-        )
+            where m.org_id = %(org_id)s and m.role = 'owner' and u.deactivated_at is null and u.anonymized_at is null"""
+        return await self._one(lambda row: Email(row[0]), sql, org_id=org_id)
 
     async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
         return await self._one(to_listed_organization, WITH_OWNER, org_id=org_id)
@@ -130,9 +124,7 @@ class Organizations(Repository):
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         return await self._one(
-            ORGANIZATION.read,
-            LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK,
-            token_hash=token_hash,
+            ORGANIZATION.read, LOCKED + f"(select i.org_id from invitations i where {HAS_TOKEN})" + LOCK, token_hash=token_hash
         )
 
     async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
@@ -140,33 +132,25 @@ class Organizations(Repository):
         return dict(found)
 
     async def count_waiting(self, user_id: UUID) -> int:
-        count = await self._one(
-            lambda row: int(row[0]),
-            """
+        sql = """
             select count(*) from memberships m join organizations o on o.id = m.org_id
-            where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'""",
-            user_id=user_id,
-        )
+            where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'"""
+        count = await self._one(lambda row: int(row[0]), sql, user_id=user_id)
         return count or 0
 
     async def add(self, organization: Organization) -> None:
-        await self._run(
-            """
+        sql = """
             insert into organizations (id, slug, name, status, tier_id, max_services, max_users, device_trust_days, personal_tokens,
                                        created_at, updated_at, approved_at, rejected_reason, suspended_reason)
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
-                    %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)""",
-            slug=organization.slug,
-            created_at=organization.created_at,
-            **_changeable(organization),
-        )
+                    %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
+        await self._run(sql, slug=organization.slug, created_at=organization.created_at, **_changeable(organization))
         self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
         # When an organization becomes active, its pending deliveries may be due. The caller has
         # locked the row, so `before` is its current state.
-        await self._run(
-            """
+        sql = """
             with saved as (
                 update organizations o set
                     name = %(name)s, status = %(status)s, tier_id = %(tier_id)s, max_services = %(max_services)s,
@@ -176,26 +160,22 @@ class Organizations(Repository):
                 from organizations before
                 where o.id = %(id)s and before.id = %(id)s
                 returning o.status = 'active' and before.status <> 'active' as became_active)
-            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active""",
-            **_changeable(organization),
-        )
+            select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active"""
+        await self._run(sql, **_changeable(organization))
         if organization.status is OrganizationStatus.ACTIVE:
             self._signals.deliveries_due()
             self._signals.siem_entries_due()
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             with deleted as (delete from organizations where id = %(org_id)s returning id),
             sessions_of_tokens as (
                 select s.id from personal_tokens t join sessions s on s.id = t.session_id
                 where t.org_id = %(org_id)s and s.ended_at is null for update of s skip locked),
             tokens as (update sessions s set ended_at = %(now)s from sessions_of_tokens t where s.id = t.id),
             webhooks_too as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
-            insert into deleted_organizations (id, deleted_at) select id, %(now)s from deleted""",
-            org_id=org_id,
-            now=now,
-        )
+            insert into deleted_organizations (id, deleted_at) select id, %(now)s from deleted"""
+        await self._run(sql, org_id=org_id, now=now)
         self._signals.figures_changed()
 
     async def purge(self, org_id: UUID, limit: int) -> None:

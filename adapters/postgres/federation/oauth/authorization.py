@@ -9,12 +9,7 @@ from adapters.postgres.applications.end_users import enroll_sql, enrollment_para
 from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.authentication.openid import (
-    GRANT_WIDTH,
-    grant_columns,
-    grant_parameters,
-    to_grant,
-)
+from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment
@@ -77,16 +72,12 @@ class AuthorizationCodes(Repository):
         )
 
     def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> DeferredRow[Account]:
-        return self._one_deferred(
-            ACCOUNT.read,
-            f"""
+        sql = f"""
             {SELECT}
             where u.id = (select c.user_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT})
               and {ACCOUNT_IS_USABLE}
-            for no key update""",
-            code_hash=code_hash,
-            **client_parameters(service),
-        )
+            for no key update"""
+        return self._one_deferred(ACCOUNT.read, sql, code_hash=code_hash, **client_parameters(service))
 
     def redeem_deferred(
         self,

@@ -79,50 +79,35 @@ class Consents(Repository):
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.
-        return await self._exists(
-            """
+        sql = """
             insert into consents as c (user_id, org_id, service_id, scope, granted_at)
             select %(user_id)s, org_id, id, %(scope)s::text[], %(now)s from services
             where org_id = %(org_id)s and id = %(service_id)s for key share
             on conflict (user_id, service_id) do update set
                 scope = array(select unnest(c.scope) union select unnest(excluded.scope)), granted_at = excluded.granted_at
             where not c.scope @> excluded.scope
-            returning 1""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            scope=sorted(scope),
-            now=now,
-        )
+            returning 1"""
+        return await self._exists(sql, org_id=org_id, service_id=service_id, user_id=user_id, scope=sorted(scope), now=now)
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
         # The lock waits for a deletion of the API resource, which would make the foreign key fail.
-        return await self._exists(
-            """
+        sql = """
             insert into api_consents as a (user_id, org_id, service_id, resource_id, scope, granted_at)
             select %(user_id)s, org_id, %(service_id)s, id, %(scope)s::text[], %(now)s from api_resources
             where org_id = %(org_id)s and id = %(resource_id)s for key share
             on conflict (user_id, service_id, resource_id) do update set
                 scope = array(select unnest(a.scope) union select unnest(excluded.scope)), granted_at = excluded.granted_at
             where not a.scope @> excluded.scope
-            returning 1""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            resource_id=grant.id,
-            scope=list(grant.scope),
-            now=now,
+            returning 1"""
+        return await self._exists(
+            sql, org_id=org_id, service_id=service_id, user_id=user_id, resource_id=grant.id, scope=list(grant.scope), now=now
         )
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
-        return await self._one(
-            to_consent,
-            f"""
+        sql = f"""
             with withdrawn as (
                 delete from consents c using services v
                 where v.id = %(service_id)s and c.org_id = v.org_id and c.service_id = v.id and c.user_id = %(user_id)s
                 returning c.*)
-            {_select("withdrawn")}""",
-            user_id=user_id,
-            service_id=service_id,
-        )
+            {_select("withdrawn")}"""
+        return await self._one(to_consent, sql, user_id=user_id, service_id=service_id)

@@ -114,30 +114,20 @@ class DeviceCodes(Repository):
     # the next name no organization.
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
-        return await self._one(
-            to_device_request,
-            f"""
+        sql = f"""
             select v.id, v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s,
                    d.scope, (
                        select {access_sql("r", "d.api_scope")} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
-            where d.user_code_hash = %(user_code_hash)s""",
-            user_code_hash=user_code_hash,
-            errors=MAX_FAILURES,
-        )
+            where d.user_code_hash = %(user_code_hash)s"""
+        return await self._one(to_device_request, sql, user_code_hash=user_code_hash, errors=MAX_FAILURES)
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             update device_codes set status = %(status)s, session_id = %(session_id)s
             where user_code_hash = %(user_code_hash)s and status = 'pending' and failures < %(errors)s and expires_at > %(now)s
-            returning 1""",
-            user_code_hash=user_code_hash,
-            status=status,
-            session_id=session_id,
-            errors=MAX_FAILURES,
-            now=now,
-        )
+            returning 1"""
+        return await self._exists(sql, user_code_hash=user_code_hash, status=status, session_id=session_id, errors=MAX_FAILURES, now=now)
 
     async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
         return await self._one(
@@ -152,14 +142,9 @@ class DeviceCodes(Repository):
         )
 
     async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
-        return await self._exists(
-            """
+        sql = """
             update device_codes set status = 'redeemed'
             where device_code_hash = %(device_code_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
               and status = 'approved' and expires_at > %(now)s
-            returning 1""",
-            device_code_hash=device_code_hash,
-            org_id=service.org_id,
-            service_id=service.id,
-            now=now,
-        )
+            returning 1"""
+        return await self._exists(sql, device_code_hash=device_code_hash, org_id=service.org_id, service_id=service.id, now=now)

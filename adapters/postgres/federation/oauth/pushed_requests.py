@@ -46,25 +46,16 @@ class PushedRequests(Repository):
         )
 
     async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
-        return await self._exists(
-            f"""
+        sql = f"""
             update pushed_requests p set browser_hash = %(browser_hash)s,
                                          expires_at = case when p.browser_hash is null then %(until)s else p.expires_at end
             where {LIVE} and (p.browser_hash is null or p.browser_hash = %(browser_hash)s)
-            returning 1""",
-            request_hash=request_hash,
-            client_id=client_id,
-            browser_hash=browser_hash,
-            now=now,
-            until=until,
-        )
+            returning 1"""
+        return await self._exists(sql, request_hash=request_hash, client_id=client_id, browser_hash=browser_hash, now=now, until=until)
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         # The caller has loaded the request of its client.
-        return await self._exists(
-            """
+        sql = """
             update pushed_requests set used_at = %(now)s
-            where request_hash = %(request_hash)s and used_at is null and expires_at > %(now)s returning 1""",
-            request_hash=request_hash,
-            now=now,
-        )
+            where request_hash = %(request_hash)s and used_at is null and expires_at > %(now)s returning 1"""
+        return await self._exists(sql, request_hash=request_hash, now=now)

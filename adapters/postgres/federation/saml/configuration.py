@@ -63,9 +63,7 @@ def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        CONTEXT.read(row),
-        CONFIGURATION.read_if_any(configuration),
-        None if certificate[0] is None else to_certificate(vault, certificate),
+        CONTEXT.read(row), CONFIGURATION.read_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
     )
 
 
@@ -81,14 +79,10 @@ class Saml(SealingRepository):
         )
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
-        return await self._one(
-            partial(to_certificate, self._vault),
-            f"""
+        sql = f"""
             select {CERTIFICATE} from saml_certificates k
-            where k.org_id = %(org_id)s and k.service_id = %(service_id)s and k.deactivated_at is null""",
-            org_id=org_id,
-            service_id=service_id,
-        )
+            where k.org_id = %(org_id)s and k.service_id = %(service_id)s and k.deactivated_at is null"""
+        return await self._one(partial(to_certificate, self._vault), sql, org_id=org_id, service_id=service_id)
 
     async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> dict[CertificateState, SamlCertificate]:
         rows = await self._all(
@@ -105,16 +99,10 @@ class Saml(SealingRepository):
         return {state: certificates[state] for state in CertificateState if state in certificates}
 
     async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
-        return await self._all(
-            lambda row: str(row[0]),
-            """
+        sql = """
             select v.slug from services v join saml_configurations c on c.service_id = v.id
-            where v.org_id = %(org_id)s and v.id <> %(service_id)s and c.entity_id = %(entity_id)s order by v.slug limit %(limit)s""",
-            org_id=org_id,
-            service_id=service_id,
-            entity_id=entity_id,
-            limit=limit,
-        )
+            where v.org_id = %(org_id)s and v.id <> %(service_id)s and c.entity_id = %(entity_id)s order by v.slug limit %(limit)s"""
+        return await self._all(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, entity_id=entity_id, limit=limit)
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         return await self._one(
@@ -160,17 +148,10 @@ class Saml(SealingRepository):
         )
 
     async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
-        return (
-            await self._run(
-                """
+        sql = """
                 update saml_configurations set enabled = false, updated_at = %(now)s
-                where org_id = %(org_id)s and service_id = %(service_id)s and enabled""",
-                org_id=org_id,
-                service_id=service_id,
-                now=now,
-            )
-            > 0
-        )
+                where org_id = %(org_id)s and service_id = %(service_id)s and enabled"""
+        return await self._run(sql, org_id=org_id, service_id=service_id, now=now) > 0
 
     async def deactivate_certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
         return await self.move_certificate(org_id, service_id, [*CertificateState], None, now)

@@ -39,15 +39,11 @@ class SamlLogouts(Repository):
     """SAML sessions and logouts in PostgreSQL."""
 
     async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
-        return await self._all(
-            to_saml_session,
-            f"""
+        sql = f"""
             select {SESSION} from saml_sessions p
             where p.session_id = %(session_id)s and exists (select 1 from sessions s where s.id = p.session_id and {SESSION_NOT_ENDED})
-            order by p.created_at, p.service_id""",
-            session_id=session_id,
-            now=now,
-        )
+            order by p.created_at, p.service_id"""
+        return await self._all(to_saml_session, sql, session_id=session_id, now=now)
 
     async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
         return await self._all(
@@ -65,9 +61,7 @@ class SamlLogouts(Repository):
         )
 
     async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
-        ended = await self._one(
-            lambda row: EndedSessions(row[0], row[1]),
-            f"""
+        sql = f"""
             with ended as (
                 update sessions s set ended_at = %(now)s from saml_sessions p
                 where s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
@@ -75,11 +69,9 @@ class SamlLogouts(Repository):
                 returning s.id)
             select count(*),
                    exists (select 1 from saml_sessions o join ended e on e.id = o.session_id where o.service_id <> %(service_id)s)
-            from ended""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            now=now,
+            from ended"""
+        ended = await self._one(
+            lambda row: EndedSessions(row[0], row[1]), sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now
         )
         assert ended is not None, "an aggregate has one row"
         return ended
@@ -147,31 +139,23 @@ class SamlLogouts(Repository):
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         # A request that was sent and has no response comes first. Anonymization empties the name,
         # and a request without the name cannot be sent.
-        return await self._one(
-            lambda row: (row[0], to_saml_session(row[1:])),
-            f"""
+        sql = f"""
             update saml_logout_requests set sent_at = %(now)s, times_sent = times_sent + 1
             where request_id = (
                 select request_id from saml_logout_requests
                 where logout_id = %(logout_id)s and answered_at is null and name_id <> '' and times_sent < %(most)s
                 order by times_sent desc, sent_at desc, request_id limit 1)
-            returning request_id, {SESSION}""",
-            logout_id=logout_id,
-            now=now,
-            most=MAX_TIMES_SENT,
-        )
+            returning request_id, {SESSION}"""
+        return await self._one(lambda row: (row[0], to_saml_session(row[1:])), sql, logout_id=logout_id, now=now, most=MAX_TIMES_SENT)
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
         # Anonymization empties the name, and a request without the name cannot be sent again.
-        return await self._one(
-            lambda row: (row[0], to_saml_session(row[1:])),
-            f"""
+        sql = f"""
             select request_id, {SESSION} from saml_logout_requests
             where logout_id = %(logout_id)s and answered_at is null and name_id <> ''
               and sent_at = (select max(sent_at) from saml_logout_requests where logout_id = %(logout_id)s)
-            order by request_id limit 1""",
-            logout_id=logout_id,
-        )
+            order by request_id limit 1"""
+        return await self._one(lambda row: (row[0], to_saml_session(row[1:])), sql, logout_id=logout_id)
 
     async def record_response(
         self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
@@ -198,14 +182,8 @@ class SamlLogouts(Repository):
         )
 
     async def delete(self, logout_id: UUID) -> bool:
-        return (
-            await self._one(
-                lambda row: bool(row[0]),
-                """
+        sql = """
                 delete from saml_logouts l where l.id = %(logout_id)s
                 returning l.is_partial or exists (
-                    select 1 from saml_logout_requests r where r.logout_id = l.id and r.answered_at is null)""",
-                logout_id=logout_id,
-            )
-            or False
-        )
+                    select 1 from saml_logout_requests r where r.logout_id = l.id and r.answered_at is null)"""
+        return await self._one(lambda row: bool(row[0]), sql, logout_id=logout_id) or False

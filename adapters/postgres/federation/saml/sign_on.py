@@ -85,24 +85,16 @@ class SamlSignOns(SealingRepository):
         )
 
     async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
-        return await self._one(
-            to_client,
-            f"""
+        sql = f"""
             {CLIENT} join saml_sign_ons s on s.service_id = v.id
-            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s""",
-            state_hash=state_hash,
-            now=now,
-        )
+            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s"""
+        return await self._one(to_client, sql, state_hash=state_hash, now=now)
 
     async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            """
+        sql = """
             select created_at from saml_sign_ons
-            where state_hash = %(state_hash)s and force_authn and answered_at is null and expires_at > %(now)s""",
-            state_hash=state_hash,
-            now=now,
-        )
+            where state_hash = %(state_hash)s and force_authn and answered_at is null and expires_at > %(now)s"""
+        return await self._one(lambda row: row[0], sql, state_hash=state_hash, now=now)
 
     async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
         await self._run(
@@ -133,45 +125,31 @@ class SamlSignOns(SealingRepository):
         return self._one_deferred(lambda _: True, FINISH, org_id=org_id, service_id=service_id, state_hash=state_hash, now=now)
 
     async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
-        await self._run(
-            """
+        sql = """
             update saml_sign_ons set answered_at = null
-            where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s""",
-            org_id=org_id,
-            service_id=service_id,
-            state_hash=state_hash,
-        )
+            where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s"""
+        await self._run(sql, org_id=org_id, service_id=service_id, state_hash=state_hash)
 
     def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> DeferredRow[Account]:
         # Lock order: membership, account. Each statement also sees the changes that were committed
         # while the previous statement waited for its lock.
         confirm = f"with confirmed as ({CONFIRM}{ORGANIZATION})" if confirm_membership else ""
-        self._one_deferred(
-            lambda _: True,
-            f"""
+        sql = f"""
             {confirm}
-            select 1 from memberships where org_id = {ORGANIZATION} and user_id = %(user_id)s for no key update""",
-            org_slug=org_slug,
-            user_id=user_id,
-            now=now,
-        )
+            select 1 from memberships where org_id = {ORGANIZATION} and user_id = %(user_id)s for no key update"""
+        self._one_deferred(lambda _: True, sql, org_slug=org_slug, user_id=user_id, now=now)
         return self._one_deferred(ACCOUNT.read, LOCK_ACCOUNT, user_id=user_id)
 
     def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         # Lock order: later locks are on rows of the session, on the user's name at the service, and on
         # totals of logins and of the audit log. A transaction that locks one of these before the session
         # has locked the account first, so there is no deadlock.
-        return self._one_deferred(
-            lambda _: True,
-            f"""
+        sql = f"""
             select 1 from sessions s join users u on u.id = s.user_id
             where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}
               and s.impersonator_id is null and s.service_id is null and {ACCOUNT_IS_USABLE}
-            for share of s""",
-            session_id=session_id,
-            user_id=user_id,
-            now=now,
-        )
+            for share of s"""
+        return self._one_deferred(lambda _: True, sql, session_id=session_id, user_id=user_id, now=now)
 
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
         return await self._one(
@@ -183,19 +161,12 @@ class SamlSignOns(SealingRepository):
         )
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
-        name = await self._one(
-            lambda row: str(row[0]),
-            """
+        sql = """
             insert into saml_name_ids as n (service_id, user_id, org_id, name_id, created_at)
             values (%(service_id)s, %(user_id)s, %(org_id)s, %(new)s, %(now)s)
             on conflict (service_id, user_id) do update set name_id = n.name_id
-            returning name_id""",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-            new=new,
-            now=now,
-        )
+            returning name_id"""
+        name = await self._one(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, user_id=user_id, new=new, now=now)
         assert name is not None, "the statement returns a row in both cases"
         return name
 

@@ -70,14 +70,8 @@ class ProviderStates(Repository):
     # The response of a provider names no organization, so this statement cannot either: the state
     # alone identifies the service.
     async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
-        return await self._one(
-            to_provider_state,
-            f"""
+        sql = f"""
             delete from provider_states
             where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s and provider = %(provider)s and expires_at > %(now)s
-            returning {COLUMNS}""",
-            state_hash=state_hash,
-            browser_hash=browser_hash,
-            provider=provider,
-            now=now,
-        )
+            returning {COLUMNS}"""
+        return await self._one(to_provider_state, sql, state_hash=state_hash, browser_hash=browser_hash, provider=provider, now=now)
