@@ -49,7 +49,7 @@ async def register(
     organization is active. It has no power over the account: a registration proves nothing
     (security A-7). `sign_up` is that of our page; the API has none.
 
-    Raises: EmailTaken; the errors of `check_new_password`.
+    Raises: EmailTaken.
     """
     check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
@@ -117,10 +117,7 @@ async def find_verified_email(ports: Ports, token: str) -> Email | None:
 
 
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
-    """Use up the verification link of a sign-up, and return its account, locked and verified.
-
-    Raises: LinkInvalid.
-    """
+    """Use up the verification link of a sign-up, and return its account, locked and verified. Raises: LinkInvalid."""
     account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
     if not account.is_usable or email != account.email:
         raise LinkInvalid
@@ -150,10 +147,7 @@ async def resend_verification(
 
 
 async def resend_own_verification(ports: Ports, caller: Person) -> None:
-    """Queue a verification email to the new address of the caller's pending change, or else to their present address.
-
-    Raises: the errors of `email_changes.resend`.
-    """
+    """Queue a verification email to the new address of the caller's pending change, or else to their present address."""
     if not await email_changes.resend(ports, caller):
         await resend_verification(ports, caller, caller.email)
 
@@ -197,7 +191,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     end, and so does a pending change of the address. `kept` are the ids in `PasswordReset.added` that the
     user recognized: the other linked accounts and second factor end. Without it, the recent ones end.
 
-    Raises: LinkInvalid; the errors of `check_new_password`.
+    Raises: LinkInvalid.
     """
     async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
         email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
@@ -265,19 +259,13 @@ async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datet
 
 
 async def get_own(ports: Ports, caller: Person) -> Account:
-    """Return the caller's account.
-
-    Raises: AccountGone.
-    """
+    """Return the caller's account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends.
-
-    Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
-    """
+    """Set the first password of an account. No session ends. Raises: PasswordAlreadySet."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     check_new_password(new_password, account.email, ports.policy.common_passwords)
@@ -300,8 +288,8 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
     So does a pending change of the address that another session requested.
 
-    Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts; NoPasswordSet;
-    the errors of `check_new_password` and `lock_own_account`.
+    Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts;
+    NoPasswordSet.
     """
     check_password_length(current)
     async with ports.storage.reading() as read:

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> DeviceFingerprint:
-    """Collect the properties of the device behind a request.
-
-    This takes a few milliseconds, so call it before locking an account.
-    """
+    """Collect the properties of the device behind a request. This takes a few milliseconds, so call it before locking an account."""
     return DeviceFingerprint(
         trust_hash=trust_hash_of(client),
         client_hash=client_hash_of(client),
@@ -154,10 +151,7 @@ def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
 
 
 async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
-    """Return one of the caller's devices.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser.
-    """
+    """Return one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser."""
     async with ports.storage.reading() as read:
         listed = await _own_device(read, caller, device_id, ports.clock.now())
     if listed.device.revoked_at is not None:
@@ -166,10 +160,7 @@ async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
 
 
 async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
-    """Rename one of the caller's devices.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded.
-    """
+    """Rename one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         device = (await _lock_own_device(tx, caller, device_id, now)).device
@@ -202,7 +193,7 @@ async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now
 
     Because of the lock, one of two devices that revoke each other waits, and then its session has ended.
 
-    Raises: DeviceNotFound; DeviceOfAnotherUser; the errors of `lock_own_account`.
+    Raises: DeviceNotFound; DeviceOfAnotherUser.
     """
     await lock_own_account(tx, caller, now)
     return await _own_device(tx, caller, device_id, now)

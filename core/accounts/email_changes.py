@@ -51,8 +51,8 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
     pending one. For the same address again, only the proof is sent again. The present address cancels the
     pending change, and returns None.
 
-    Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree; TooManyEmailChanges; the errors of
-    `lock_own_account`.
+    Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree;
+    TooManyEmailChanges.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -88,10 +88,7 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
 
 
 async def cancel(ports: Ports, caller: Person) -> None:
-    """Cancel the caller's pending change. Without one, nothing happens.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Cancel the caller's pending change. Without one, nothing happens."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -106,10 +103,7 @@ async def cancel_of_other_sessions(tx: Transaction, user_id: UUID, session_id: U
 
 
 async def resend(ports: Ports, caller: Person) -> bool:
-    """Queue another email with the link that proves the new address. Return whether a change is pending.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Queue another email with the link that proves the new address. Return whether a change is pending."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -159,10 +153,7 @@ async def end_all(tx: Transaction, account: Account, now: datetime) -> None:
 
 
 async def _set_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins.
-
-    Raises: EmailNotFree.
-    """
+    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins. Raises: EmailNotFree."""
     try:
         await tx.accounts.change_email(account.id, email, now)
     except EmailTaken:

@@ -54,10 +54,7 @@ if TYPE_CHECKING:
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Return the status of the caller's second factor.
-
-    Raises: AccountGone.
-    """
+    """Return the status of the caller's second factor. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -140,10 +137,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
 
 
 def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> MfaEnrollment:
-    """Return the enrollment if it is pending.
-
-    Raises: AlreadyEnabled; NotSetUp.
-    """
+    """Return the enrollment if it is pending. Raises: AlreadyEnabled; NotSetUp."""
     if enrollment is not None and enrollment.enabled_at is not None:
         raise AlreadyEnabled
     if enrollment is None or not enrollment.is_pending(now):
@@ -168,10 +162,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Replace all backup codes, and return the new ones.
-
-    Raises: NotEnabled.
-    """
+    """Replace all backup codes, and return the new ones. Raises: NotEnabled."""
     async with ports.storage.reading() as read:
         status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if status.enabled_at is None:

@@ -46,7 +46,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     If the address has an account, its password and sessions may belong to a squatter, so all access
     to it is revoked first.
 
-    Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
+    Raises: PlatformOwnerExists; AccountNotUsable.
     """
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock

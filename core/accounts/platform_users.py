@@ -57,19 +57,13 @@ async def list_owners(ports: Ports) -> Sequence[FoundUser]:
 
 
 async def find(ports: Ports, user_id: UUID) -> Account:
-    """Return an account.
-
-    Raises: AccountNotFound.
-    """
+    """Return an account. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
 
 
 async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
-    """Return the status of a user's second factor.
-
-    Raises: AccountNotFound.
-    """
+    """Return the status of a user's second factor. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
@@ -126,10 +120,7 @@ async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
 
 async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
-    """Lock the account of a user, and the caller's rights.
-
-    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
-    """
+    """Lock the account of a user, and the caller's rights. Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized."""
     account, caller_is_owner = await lock_target_account(tx, caller, user_id)
     if not caller_is_owner:
         raise NotAPlatformOwner

@@ -20,20 +20,14 @@ if TYPE_CHECKING:
 
 
 async def get_own(ports: Ports, caller: Person) -> OwnProfile:
-    """Return the caller's profile.
-
-    Raises: AccountGone.
-    """
+    """Return the caller's profile. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
     return own.seen_by(caller)
 
 
 async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:
-    """Change the caller's profile, and return it. Equal values change nothing.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Change the caller's profile, and return it. Equal values change nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)

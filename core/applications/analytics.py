@@ -69,10 +69,7 @@ def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> 
 
 
 async def analyze_service(ports: Ports, caller: ServiceKey, date_range: DateRange) -> ServiceAnalytics:
-    """Return the figures of the API key's service.
-
-    `date_range` applies to logins by day and by provider. All other figures are current.
-    """
+    """Return the figures of the API key's service. `date_range` applies to logins by day and by provider. All other figures are current."""
     now = ports.clock.now()
     org_id, service_id = caller.service.org_id, caller.service.id
     async with ports.storage.reading() as read:

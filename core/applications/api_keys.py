@@ -44,8 +44,7 @@ async def create(
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its secret, which cannot be read again.
 
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of
-    `services.lock_organization_for`.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
@@ -84,10 +83,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> None:
-    """Delete a key. Its next request is refused.
-
-    Raises: ApiKeyNotFound; the errors of `services.lock_organization_for`.
-    """
+    """Delete a key. Its next request is refused. Raises: ApiKeyNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = await tx.api_keys.by_id(organization.id, service.id, key_id) or refuse(ApiKeyNotFound)

@@ -55,7 +55,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons end as well, because they would
     start new sessions. All other sessions continue.
 
-    Raises: EndUserNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: EndUserNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -42,10 +42,7 @@ async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Bat
 
 
 async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: PlanTerms) -> Plan:
-    """Add a plan to the service.
-
-    Raises: CurrencyInvalid, FeaturesTooLong; the errors of `services.lock_organization_for`.
-    """
+    """Add a plan to the service. Raises: CurrencyInvalid, FeaturesTooLong."""
     now = ports.clock.now()
     currency, features = parse_currency(terms.currency), check_features(terms.features)
     async with ports.storage.transaction(by=caller) as tx:

@@ -23,10 +23,7 @@ async def find(ports: Ports, caller: ServiceKey) -> Service:
 
 
 async def update(ports: Ports, caller: ServiceKey, settings: ServiceSettings) -> Service:
-    """Apply these settings to the service of the key. `settings` must not contain a service type.
-
-    Raises: the errors of `services.apply_settings` and `api_keys.lock_organization_for`.
-    """
+    """Apply these settings to the service of the key. `settings` must not contain a service type."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)

@@ -49,8 +49,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     An existing account is returned unchanged and is not assigned, even if the organization created
     it. No email is sent: the user of a new account requests a reset link and sets a password.
 
-    Raises: EmailNotFree if the address is reserved for its former account; the errors of
-    `api_keys.lock_organization_for`.
+    Raises: EmailNotFree if the address is reserved for its former account.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -71,8 +70,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
 
-    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree; the errors of
-    `api_keys.lock_organization_for`.
+    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree.
     """
     if email is KEEP:
         return await find(ports, caller, user_id)
@@ -94,10 +92,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 
 
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """Delete the account if only this organization uses it. Otherwise remove the user from this service.
-
-    Raises: ServiceUserNotFound; the errors of `api_keys.lock_organization_for`.
-    """
+    """Delete the account if only this organization uses it. Otherwise remove the user from this service. Raises: ServiceUserNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_USERS, now)

@@ -53,10 +53,7 @@ if TYPE_CHECKING:
 async def add_request(
     ports: Ports, caller: Caller, email: Email, service: Service | None, *, in_browser: bool, after: str, saml_state: str | None = None
 ) -> RequestedEmailSignIn:
-    """Store a request and queue its email, which has the branding of the service's organization.
-
-    Raises: ServiceNotFound.
-    """
+    """Store a request and queue its email, which has the branding of the service's organization. Raises: ServiceNotFound."""
     now, secret = ports.clock.now(), new_secret()
     mail = new_email(EmailKind.EMAIL_SIGN_IN, email, now, org_id=None if service is None else service.org_id)
     sign_in = EmailSignIn(
@@ -141,7 +138,7 @@ async def complete(
     nothing that an earlier owner of the account left behind (security A-7). In our pages the session
     belongs to the platform, even if the API client of a service made the request.
 
-    Raises: EmailSignInEnded; ServiceNotFound; the errors of `login.sign_in_to_account`.
+    Raises: EmailSignInEnded; ServiceNotFound.
     """
     service = None if in_browser else await _service_of(ports, sign_in)
 

@@ -72,10 +72,7 @@ def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> 
 async def sign_in_after_sign_up(
     ports: Ports, caller: Caller, token: str, device_cookie: str, client: PresentedDevice
 ) -> SignedIn | PreAuthToken:
-    """Verify the address of a sign-up in this browser, and start a browser session. The link works once.
-
-    Raises: LinkInvalid.
-    """
+    """Verify the address of a sign-up in this browser, and start a browser session. The link works once. Raises: LinkInvalid."""
     method = SignInMethod(PASSWORD, None, in_browser=True)
     return await login.sign_in_to_account(ports, caller, method, partial(_redeem, ports, token, device_cookie), client)
 
@@ -114,7 +111,7 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
     `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
     hash of the token.
 
-    Raises: OrganizationNotActive; the errors of `invitations.get_by_token`.
+    Raises: OrganizationNotActive.
     """
     received = await invitations.get_by_token(ports, token, person)
     invitation = received.invitation
@@ -147,7 +144,7 @@ async def accept(
 
     `visitor` is the user of the session with this cookie. A recipient without a session signs in afterwards.
 
-    Raises: FormTokenInvalid; the errors of `find_invitation` and `invitations.accept`.
+    Raises: FormTokenInvalid.
     """
     opened = await find_invitation(ports, token, visitor)
     if visitor is not None and form_token is not None and opened.answer is InvitationAnswer.SIGNED_IN:

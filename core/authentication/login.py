@@ -158,8 +158,6 @@ async def sign_in_with_identity(
     """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
     `is_fresh`: the provider did so for this sign-in, and not earlier.
-
-    Raises: the errors of `sign_in_to_account`.
     """
     return await sign_in_to_account(ports, caller, SignInMethod(provider, None, True, is_fresh), find_account, client)
 
@@ -177,7 +175,7 @@ async def sign_in_to_account(
     `find_account` finds or creates the account and locks it. It also returns the identity to link,
     if any. `saml_state` is kept in the pre-auth token.
 
-    Raises: AccountClosed; the errors of `find_account` and `complete_first_factor`.
+    Raises: AccountClosed.
     """
     now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
     org_id = method.service.org_id if method.service else None
@@ -278,7 +276,7 @@ async def _complete_second_factor(
 ) -> SignedIn:
     """Use up the code and the pending sign-in, and start the session.
 
-    Raises: CodeWrong if a concurrent request used the same code first; PreAuthInvalid, ServiceNotFound; the errors of `start_session`.
+    Raises: CodeWrong if a concurrent request used the same code first; PreAuthInvalid, ServiceNotFound.
     """
     pending, account, service = attempt.pending, attempt.account, None
     identity = pending.identity

@@ -51,8 +51,6 @@ async def put(
     """Set the service's own credentials at this provider.
 
     This records an event even if nothing changes, because the stored secret is not compared with the new one.
-
-    Raises: the errors of `services.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
@@ -63,10 +61,7 @@ async def put(
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> None:
-    """Remove the service's own credentials at this provider, so that it uses the platform's again.
-
-    Raises: CredentialsNotSet; the errors of `services.lock_organization_for`.
-    """
+    """Remove the service's own credentials at this provider, so that it uses the platform's again. Raises: CredentialsNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
         if not await tx.oauth_credentials.remove(service.org_id, service.id, provider):

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
-    """Start the session of a sign-in after all required factors were verified.
-
-    Raises: NeedsCodeFlow; the errors of `enroll_end_user`.
-    """
+    """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow."""
     person, account, method = sign_in.person, sign_in.account, sign_in.method
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if method.service is not None:

@@ -61,7 +61,7 @@ async def load_person(
     The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
     have left the organization or the service of the token.
 
-    Raises: SessionEnded, NotAMember, NotAnEndUser; the errors of `dpop.reading`.
+    Raises: SessionEnded, NotAMember, NotAnEndUser.
     """
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
@@ -105,8 +105,7 @@ async def load_member(
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
-    `access.require_capability`.
+    Raises: NotForApplications, ImpersonatedElsewhere.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, claims, proof, address=address, agent=agent)
@@ -270,7 +269,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     removes the membership takes the same lock before it ends the sessions in this organization.
     Every request checks whether the organization is suspended.
 
-    Raises: SessionEnded; Limited after too many lost races; the errors of `access.require_capability`.
+    Raises: SessionEnded; Limited after too many lost races.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     expires_at = now + ports.policy.refresh_token_ttl

@@ -42,8 +42,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     """Start a checkout of this plan for the caller, and return the provider's page for it.
 
     Raises: ReturnUrlInvalid, BillingNotConfigured, UnknownPlan, CheckoutPlanOfAnotherService,
-    PlanWithoutPrice, HasLiveSubscription, PaymentsFailed; the errors of
-    `services.lock_organization_for`.
+    PlanWithoutPrice, HasLiveSubscription, PaymentsFailed.
     """
     if not is_return_url(success_url) or not is_return_url(cancel_url):
         raise ReturnUrlInvalid

@@ -36,10 +36,7 @@ async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnS
 
 
 async def cancel(ports: Ports, caller: Person, subscription_id: UUID) -> None:
-    """End one of the caller's live subscriptions at once, as `subscriptions.end` does.
-
-    Raises: OwnSubscriptionNotFound; the errors of `lock_own_account` and `cancellations.cancel_now`.
-    """
+    """End one of the caller's live subscriptions at once, as `subscriptions.end` does. Raises: OwnSubscriptionNotFound."""
     known = (await find_live(ports, caller, subscription_id)).subscription
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -48,10 +48,7 @@ if TYPE_CHECKING:
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:
-    """Return the caller's current subscription to the service that their token is for.
-
-    Raises: NoServiceContext, NotSubscribed.
-    """
+    """Return the caller's current subscription to the service that their token is for. Raises: NoServiceContext, NotSubscribed."""
     service = caller.service or refuse(NoServiceContext)
     async with ports.storage.reading() as read:
         subscription = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
@@ -157,7 +154,7 @@ async def update(
     reactivated here, the provider no longer manages it.
 
     Raises: EmptySubscriptionUpdate, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService,
-    PlanRemoved; the errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.
+    PlanRemoved.
     """
     changes = provided(status=status, current_period_end=current_period_end)
     if not changes and plan_id is KEEP:

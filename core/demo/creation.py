@@ -146,10 +146,7 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
 
 
 async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization | None:
-    """Return the organization with this slug, or None if there is none.
-
-    Raises: DemoRefused if the demo's owner does not own it.
-    """
+    """Return the organization with this slug, or None if there is none. Raises: DemoRefused if the demo's owner does not own it."""
     owner = await tx.accounts.by_email(contents.member_email(slug, Role.OWNER))
     for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
         if organization.slug == slug and membership.role is Role.OWNER:

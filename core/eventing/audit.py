@@ -30,10 +30,7 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
 
 
 async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> AuditEntry:
-    """Return an entry of the organization's log.
-
-    Raises: AuditEntryNotFound.
-    """
+    """Return an entry of the organization's log. Raises: AuditEntryNotFound."""
     async with ports.storage.reading() as read:
         return await read.audit.by_id(caller.acts_in.id, entry_id) or refuse(AuditEntryNotFound)
 

@@ -26,10 +26,7 @@ async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: 
 
 
 async def get_entry(ports: Ports, entry_id: UUID) -> AuditEntry:
-    """Return an entry.
-
-    Raises: PlatformAuditEntryNotFound.
-    """
+    """Return an entry. Raises: PlatformAuditEntryNotFound."""
     async with ports.storage.reading() as read:
         return await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
 

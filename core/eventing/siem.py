@@ -56,7 +56,7 @@ async def configure(
     If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
     the new SIEM, too.
 
-    Raises: TargetInvalid, SiemTokenInvalid; the errors of `organizations.lock_organization_for`.
+    Raises: TargetInvalid, SiemTokenInvalid.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -74,10 +74,7 @@ async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the configuration and stop forwarding. Queued entries are not sent.
-
-    Raises: SiemNotConfigured; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the configuration and stop forwarding. Queued entries are not sent. Raises: SiemNotConfigured."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.siem.remove(organization.id, ports.clock.now()) or refuse(SiemNotConfigured)

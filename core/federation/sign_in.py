@@ -222,7 +222,7 @@ async def finish_in_api(ports: Ports, caller: Caller, signed_in: SignedIn, saml_
 async def check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
     """Check the target before any password is verified, and return the service that an API client names, if any.
 
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.pending.check_pending`.
+    Raises: SamlStateAndService, OrgOrServiceMissing.
     """
     if isinstance(target, BrowserTarget):
         return None

@@ -65,10 +65,7 @@ class SignInFacts:
 
 
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user.
-
-    Raises: SignInNotRecent.
-    """
+    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user. Raises: SignInNotRecent."""
     if not is_enough(facts, age, policy, now):
         raise SignInNotRecent(age.limit(policy), second_factor=facts is not None and facts.needs_second_factor)
 

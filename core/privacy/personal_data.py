@@ -147,7 +147,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     security of the account can undo a change, the account is only closed. Return when it is erased then
     (UTC), or None if it is erased now.
 
-    Raises: Limited after too many lost races; the errors of `check_own_deletion`.
+    Raises: Limited after too many lost races.
     """
     await check_own_deletion(ports, caller)
     return await _anonymize_with_retries(ports, caller, caller.user_id, Cause.OWN_DELETION)
@@ -170,10 +170,7 @@ async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 
 async def check_own_deletion(ports: Ports, caller: Person) -> None:
-    """Check whether the caller may delete their account now.
-
-    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded.
-    """
+    """Check whether the caller may delete their account now. Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded."""
     async with ports.storage.reading() as read:
         await _check_own_deletion(read, await read.accounts.by_id(caller.user_id))
 
@@ -354,10 +351,7 @@ async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, membership
 
 
 def _check(account: Account | None, *, is_allowed: bool) -> Account:
-    """Return the account if the caller may anonymize it.
-
-    Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner.
-    """
+    """Return the account if the caller may anonymize it. Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner."""
     if not is_allowed:
         raise AnonymizationNotAllowed
     if account is None:
@@ -368,20 +362,14 @@ def _check(account: Account | None, *, is_allowed: bool) -> Account:
 
 
 async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first.
-
-    Raises: AccountNotFound.
-    """
+    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.mfa(user_id, page)
 
 
 async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first.
-
-    Raises: AccountNotFound.
-    """
+    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.privacy(user_id, page)

@@ -24,10 +24,7 @@ async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequen
 
 
 async def end_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """End all API keys and SCIM tokens that this service account created, and return them.
-
-    Raises: the errors of `organizations.lock_organization_for`.
-    """
+    """End all API keys and SCIM tokens that this service account created, and return them."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         ended = await tx.created_secrets.end(organization.id, account_id)

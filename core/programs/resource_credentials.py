@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def create(ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
     """Create a credential of an API resource. Return it, with its text if it is a secret, which cannot be read again.
 
-    Raises: NotForApiResources; the errors of `api_resources.lock_organization_for` and `credentials.add`.
+    Raises: NotForApiResources.
     """
     if request.kind is CredentialKind.FEDERATED:
         raise NotForApiResources
@@ -39,10 +39,7 @@ async def list_credentials(ports: Ports, caller: OrganizationCaller, resource_id
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, resource_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of an API resource. Its next request is refused.
-
-    Raises: CredentialNotFound; the errors of `api_resources.lock_organization_for`.
-    """
+    """Revoke a credential of an API resource. Its next request is refused. Raises: CredentialNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await api_resources.lock_organization_for(tx, caller, resource_id)
         credential = await credentials.remove(tx, resource.org_id, resource.id, credential_id)

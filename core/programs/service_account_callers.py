@@ -34,8 +34,7 @@ async def authenticate_member(
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
-    Raises: ProgramStopped if the account is not live; the errors of `access.require_capability` and
-    `access.check_service_account`.
+    Raises: ProgramStopped if the account is not live.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
@@ -66,7 +65,7 @@ async def authenticate_on_platform(
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
-    organization; the errors of `access.check_service_account`.
+    organization.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(

@@ -81,8 +81,7 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
     """Create a service account. It has no credential yet.
 
     Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
-    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts; the errors of `_lock_rights`,
-    `_require_right_to_name` and `_require_owner`.
+    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts.
     """
     org_id, now = _managed_organization(caller), ports.clock.now()
     role = parse_role(request.role, of_platform=org_id is None)
@@ -133,8 +132,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     users with a lower role made, because they know them.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for`, `_require_right_to_name` and
-    `_require_owner`.
+    CapabilityNotGrantable, OnlyOwnersGrant.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
@@ -175,10 +173,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
-    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4).
-
-    Raises: the errors of `lock_for`.
-    """
+    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4)."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         await tx.service_accounts.remove(account.org_id, account.id)
@@ -192,7 +187,7 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
 async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
     """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
 
-    Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of `_lock_rights`.
+    Raises: ServiceAccountNotFound, ServiceAccountAboveRole.
     """
     role_of_caller = await _lock_rights(tx, caller)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
@@ -207,10 +202,7 @@ def _managed_organization(caller: Person) -> UUID | None:
 
 
 async def _lock_rights(tx: Transaction, caller: Person) -> Role:
-    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner.
-
-    Raises: the errors of `organizations.lock_organization_for` and `platform.lock_rights`.
-    """
+    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner."""
     if isinstance(caller, Member):
         return (await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE))[1]
     await tx.accounts.lock_platform_owners()
@@ -248,10 +240,7 @@ async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
 
 
 async def create_credential(ports: Ports, caller: Person, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
-    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again.
-
-    Raises: the errors of `lock_for` and `credentials.add`.
-    """
+    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         credential, secret = await credentials.add(ports, tx, account.org_id, account.id, request, caller.user_id)
@@ -270,7 +259,7 @@ async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> li
 async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
 
-    Raises: CredentialNotFound; the errors of `lock_for`.
+    Raises: CredentialNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)

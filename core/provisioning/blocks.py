@@ -39,7 +39,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
     The user does not become a member. The directory forgets users that it did not provision, so it
     cannot bring them back.
 
-    Raises: NotBlocked; the errors of `organizations.lock_organization_for`.
+    Raises: NotBlocked.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -39,11 +39,7 @@ if TYPE_CHECKING:
 
 
 async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
-    """Create a token. Return it with its secret, which is never returned again.
-
-    Raises: ScimTokenExpiryPast, TooManyScimTokens; the errors of
-    `organizations.lock_organization_for`.
-    """
+    """Create a token. Return it with its secret, which is never returned again. Raises: ScimTokenExpiryPast, TooManyScimTokens."""
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
         raise ScimTokenExpiryPast
@@ -82,10 +78,7 @@ async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID)
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """Revoke a token. It stops working with the next request.
-
-    Raises: ScimTokenNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """Revoke a token. It stops working with the next request. Raises: ScimTokenNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
@@ -114,10 +107,7 @@ async def load_record(ports: Ports, token: str) -> ScimTokenRecord:
 
 
 def authenticate(record: ScimTokenRecord, *, address: str | None, agent: str | None) -> ScimClient:
-    """Return the directory that sent this token.
-
-    Raises: ScimTokenInvalid if it has expired; OrganizationNotActive.
-    """
+    """Return the directory that sent this token. Raises: ScimTokenInvalid if it has expired; OrganizationNotActive."""
     if record.is_expired:
         raise ScimTokenInvalid
     if record.status is not OrganizationStatus.ACTIVE:

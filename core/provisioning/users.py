@@ -63,10 +63,7 @@ if TYPE_CHECKING:
 
 
 async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
-    """Return up to `count` of the matching users, oldest first.
-
-    `start` is the number of the first one, from 1.
-    """
+    """Return up to `count` of the matching users, oldest first. `start` is the number of the first one, from 1."""
     async with ports.storage.reading() as read:
         return await read.scim_users.page(caller.org_id, filter_, start - 1, count)
 
@@ -132,10 +129,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
 
 
 async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
-    """Take an existing account, as `create` does.
-
-    Raises: UserNameTaken, ProtectedUser, MembersFull; the errors of `apply_changes`.
-    """
+    """Take an existing account, as `create` does. Raises: UserNameTaken, ProtectedUser, MembersFull."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
@@ -239,8 +233,6 @@ async def _change(
 
     `user` is the state that the caller read. Nothing is locked during `apply`, which runs in a thread
     if `is_large`. If the user has changed by then, `apply` gets the new state.
-
-    Raises: the errors of `apply` and of `_store`.
     """
     while True:
         work = partial(apply, user)

@@ -36,11 +36,7 @@ async def update(
     primary_color: str | Keep | None = KEEP,
     product_name: str | Keep | None = KEEP,
 ) -> BrandingSettings:
-    """Change the branding settings, and return them. None removes a value.
-
-    Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of
-    `organizations.lock_organization_for`.
-    """
+    """Change the branding settings, and return them. None removes a value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
     changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
     if not changes:
         raise EmptyBrandingUpdate
@@ -68,9 +64,6 @@ async def get_design(ports: Ports, org_id: UUID) -> Design | None:
 
 
 async def get_design_of_link(ports: Ports, purpose: TokenPurpose, token: str) -> Design | None:
-    """Return the design of the page behind an emailed link, or None for the platform's design.
-
-    The link may be used or expired.
-    """
+    """Return the design of the page behind an emailed link, or None for the platform's design. The link may be used or expired."""
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

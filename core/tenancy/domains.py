@@ -45,7 +45,7 @@ async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Dom
     If the organization already has this domain, nothing changes: the verification and the challenge
     stay. Another domain replaces the earlier one, and is unverified.
 
-    Raises: DomainTooLong; the errors of `organizations.lock_organization_for`.
+    Raises: DomainTooLong.
     """
     new = DomainClaim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
     if len(new.record_name) > MAX_RECORD_NAME:
@@ -65,8 +65,7 @@ async def verify(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
 
     Nothing changes if the domain is already verified.
 
-    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
-    `organizations.lock_organization_for`.
+    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced.
     """
     pending = await get(ports, caller)
     if pending.verified_at is not None:
@@ -122,10 +121,7 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's domain.
-
-    Raises: DomainNotSet; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the organization's domain. Raises: DomainNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.by_org(organization.id) or refuse(DomainNotSet)

@@ -191,10 +191,7 @@ async def change_tier(
 
 
 async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
-    """Delete an organization permanently, in any status.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner.
-    """
+    """Delete an organization permanently, in any status. Raises: OrganizationNotFound, NotAPlatformOwner."""
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
 

@@ -22,10 +22,7 @@ async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeReal
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new ones.
-
-    Raises: DuplicateDomain; the errors of `organizations.lock_organization_for`.
-    """
+    """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain."""
     new: dict[Domain, Provider] = {}
     for domain, provider in routes:
         if domain in new:

@@ -72,10 +72,7 @@ async def list_page(
 
 
 async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
-    """Cancel a pending invitation.
-
-    Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """Cancel a pending invitation. Raises: InvitationNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -93,8 +90,7 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
 
     The membership is unconfirmed, because the recipient took no part.
 
-    Raises: InvitationNotFound, RoleInsufficient; the errors of `add_invited_member` and
-    `organizations.lock_organization_for`.
+    Raises: InvitationNotFound, RoleInsufficient.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -155,10 +151,7 @@ async def get_by_token(ports: Ports, token: str, person: Person | None = None) -
 
 
 async def get_design(ports: Ports, token: str) -> Design | None:
-    """Return the design of the pages about this invitation, or None for the platform's design.
-
-    The invitation may have any state.
-    """
+    """Return the design of the pages about this invitation, or None for the platform's design. The invitation may have any state."""
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(parse_token(token)[0], ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)

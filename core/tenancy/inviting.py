@@ -50,9 +50,8 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
 
     During an impersonation, only members can be invited.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
-    `organizations.lock_organization_for`.
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations,
+    AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
@@ -74,8 +73,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     of AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations; the errors of `organizations.lock_organization_for`.
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations.
     """
     requests = [(email, _parse_role(ports, caller, role)) for email, role in invitees]
     now = ports.clock.now()

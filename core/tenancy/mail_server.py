@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
-    """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too.
-
-    Raises: the errors of `mail_server.validate` and `organizations.lock_organization_for`.
-    """
+    """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too."""
     server = mail_server.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -40,10 +37,7 @@ async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's mail server. Its emails use the platform's server again.
-
-    Raises: MailServerNotSet; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the organization's mail server. Its emails use the platform's server again. Raises: MailServerNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)

@@ -74,10 +74,7 @@ async def list_page(
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization.
-
-    Raises: MemberNotFound.
-    """
+    """Check that this user is a member of the caller's organization. Raises: MemberNotFound."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
@@ -97,7 +94,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
     membership and all other sessions continue.
 
-    Raises: MemberNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: MemberNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -116,7 +113,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown; the errors of `organizations.lock_organization_for`.
+    RoleUnknown.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -143,8 +140,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
-    `organizations.lock_organization_for`.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -163,8 +159,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     email has its own limit per recipient.
 
-    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable; the errors of
-    `organizations.lock_organization_for`.
+    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -197,7 +192,7 @@ async def confirm(ports: Ports, caller: Person, slug: str) -> None:
 async def leave(ports: Ports, caller: Person, slug: str) -> None:
     """End the caller's own membership in an organization with any status, and their sessions in it.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave; the errors of `lock_own_account`.
+    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -260,8 +255,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 
     Both get an email.
 
-    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of
-    `organizations.lock_organization_for`.
+    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -94,10 +94,7 @@ async def _notify_platform_owners(tx: Transaction, organization: Organization, c
 
 
 async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
-    """Add an organization without an owner.
-
-    The caller then calls `add_first_owner`. Raises: SlugTaken.
-    """
+    """Add an organization without an owner. The caller then calls `add_first_owner`. Raises: SlugTaken."""
     approved = ports.policy.auto_approve_organizations
     organization = Organization(
         id=new_id(),
@@ -172,10 +169,7 @@ async def update(
 
 
 async def delete(ports: Ports, caller: Member) -> None:
-    """Delete the organization that the caller acts in and owns.
-
-    Raises: the errors of `lock_organization_for`.
-    """
+    """Delete the organization that the caller acts in and owns."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         await delete_locked(tx, organization, ports.clock.now())

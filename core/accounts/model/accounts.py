@@ -189,10 +189,7 @@ def check_new_password(password: str, email: Email, common: frozenset[str]) -> N
 
 
 def check_password_length(password: str) -> None:
-    """Refuse passwords that would make hashing expensive.
-
-    Raises: PasswordTooLong.
-    """
+    """Refuse passwords that would make hashing expensive. Raises: PasswordTooLong."""
     if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
         raise PasswordTooLong
 

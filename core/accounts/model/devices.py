@@ -77,10 +77,7 @@ class PresentedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A device that a user signs in from. Times are UTC.
-
-    `last_ip`, `location` and `risk` are those of the last login.
-    """
+    """A device that a user signs in from. Times are UTC. `last_ip`, `location` and `risk` are those of the last login."""
 
     id: UUID
     user_id: UUID

@@ -122,10 +122,7 @@ class NotEnabled(Invalid):
 
 
 def check_format(code: str) -> None:
-    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3).
-
-    Raises: CodeMalformed.
-    """
+    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3). Raises: CodeMalformed."""
     if not TOTP_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
         raise CodeMalformed
 

@@ -211,8 +211,7 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     that becomes a public client loses its keys, as it loses its secret.
 
     Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
-    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid; the errors of
-    `client_settings.parse_keys` and `client_settings.check`.
+    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
     """
     changes = provided(**asdict(settings))
     if not changes:

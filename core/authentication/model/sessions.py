@@ -166,10 +166,7 @@ class TokenSubject:
 
 @dataclass(frozen=True, slots=True)
 class OpenIdSubject:
-    """The OpenID Connect part of a token pair: the grant, and the facts about the user.
-
-    `facts` is None if the user was deleted since.
-    """
+    """The OpenID Connect part of a token pair: the grant, and the facts about the user. `facts` is None if the user was deleted since."""
 
     grant: OpenIdGrant
     facts: UserFacts | None

@@ -92,7 +92,7 @@ async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, 
 async def send_email_code(ports: Ports, caller: Person) -> None:
     """Email a code to the caller's verified address. It works once, in this session only, and replaces an earlier one.
 
-    Raises: NoVerifiedAddress; the errors of `lock_own_account`; Limited if too many hashes are queued.
+    Raises: NoVerifiedAddress; Limited if too many hashes are queued.
     """
     now, code, salt = ports.clock.now(), login_model.new_code(), ports.passwords.new_salt()
     code_hash = await ports.passwords.derive(code, salt)
@@ -132,9 +132,8 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
-    Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed attempts;
-    SecondFactorMissing, CodeMalformed, TooManyAttempts; the errors of `lock_own_account`; Limited if too
-    many hashes are queued.
+    Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
+    attempts; SecondFactorMissing, CodeMalformed, TooManyAttempts; Limited if too many hashes are queued.
     """
     now = ports.clock.now()
     if proof.code is not None:

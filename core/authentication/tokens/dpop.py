@@ -113,7 +113,7 @@ async def _nonce_after_crash(ports: Ports) -> str:
 async def read_token(ports: Ports, presented: PresentedToken) -> Claims | ProgramClaims:
     """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
 
-    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
+    Raises: BoundTokenAsBearer, BearerTokenAsBound.
     """
     claims = await signing_keys.read_token(ports, presented.text)
     if presented.proof is None:

@@ -125,10 +125,7 @@ async def list_own(ports: Ports, caller: Person) -> list[PersonalToken]:
 
 
 async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
-    """End one of the caller's tokens. Its next request is refused.
-
-    Raises: PersonalTokenNotFound; the errors of `lock_own_account`.
-    """
+    """End one of the caller's tokens. Its next request is refused. Raises: PersonalTokenNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -175,10 +172,7 @@ async def list_in_organization(ports: Ports, caller: OrganizationCaller, page: P
 
 
 async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """End a token that acts in the organization. Its next request is refused.
-
-    Raises: PersonalTokenNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """End a token that acts in the organization. Its next request is refused. Raises: PersonalTokenNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -193,10 +187,7 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 
 
 async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
-    """Return the user of this token, on a route about their own account.
-
-    Raises: PersonalTokenInvalid; the errors of `access.check_personal_token`.
-    """
+    """Return the user of this token, on a route about their own account. Raises: PersonalTokenInvalid."""
     record = await _load(ports, token, None)
     check_personal_token(record.token, requirement, None)
     return _to_person(record, address=address, agent=agent)
@@ -205,7 +196,7 @@ async def authenticate(ports: Ports, token: str, requirement: Requirement, *, ad
 async def authenticate_with_profile(
     ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> tuple[Person, OwnProfile]:
-    """Return the user of this token, and their profile. Raises: the errors of `authenticate`."""
+    """Return the user of this token, and their profile."""
     user = await authenticate(ports, token, requirement, address=address, agent=agent)
     async with ports.storage.reading() as read:
         return user, await read.accounts.own_profile(user.user_id, ports.clock.now()) or refuse(PersonalTokenInvalid)
@@ -216,8 +207,7 @@ async def authenticate_member(
 ) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
-    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `access.require_capability` and
-    `access.check_personal_token`.
+    Raises: PersonalTokenInvalid, PersonalTokensOff.
     """
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)

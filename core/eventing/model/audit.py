@@ -192,10 +192,7 @@ def build_platform_filter(
     since: datetime | None,
     until: datetime | None,
 ) -> PlatformAuditFilter | None:
-    """Return the filter of the platform's log for these query parameters, or None if no entry can match.
-
-    Raises: TargetTypeRequired.
-    """
+    """Return the filter of the platform's log for these query parameters, or None if no entry can match. Raises: TargetTypeRequired."""
     entry = build_filter(
         action=action,
         target_type=target_type,

@@ -53,10 +53,7 @@ class SiemProvider(StrEnum):
 
 
 class SiemResult(StrEnum):
-    """The result of an attempt or a test.
-
-    The tenant sees only these texts, so that it learns nothing about the network (security W-7).
-    """
+    """The result of an attempt or a test. The tenant sees only these texts, so that it learns nothing about the network (security W-7)."""
 
     GOOD = "The SIEM accepted the entries."
     NOT_RESOLVED = "The host name was not resolved."
@@ -135,10 +132,7 @@ class SiemAttempt:
 
 
 def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemSink:
-    """Return the sink.
-
-    Raises: TargetInvalid, SiemTokenInvalid.
-    """
+    """Return the sink. Raises: TargetInvalid, SiemTokenInvalid."""
     if not _PRINTABLE_ASCII.fullmatch(token):
         raise SiemTokenInvalid
     return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)

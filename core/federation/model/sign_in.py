@@ -92,10 +92,7 @@ NO_TARGET: Final = ProviderTarget()
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """The state of a browser at an identity provider, where its user signs in or links an account.
-
-    Times are UTC.
-    """
+    """The state of a browser at an identity provider, where its user signs in or links an account. Times are UTC."""
 
     state_hash: bytes  # SHA-256 of the parameter `state`
     browser_hash: bytes  # SHA-256 of the browser's device cookie
@@ -120,10 +117,7 @@ class ProviderState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAnswer:
-    """The parameters that an identity provider sends back with the state.
-
-    Sources: RFC 6749 section 4.1.2, RFC 9207.
-    """
+    """The parameters that an identity provider sends back with the state. Sources: RFC 6749 section 4.1.2, RFC 9207."""
 
     code: str | None = field(repr=False)
     error: str | None

@@ -161,8 +161,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
     Raises: MfaMissing, ServiceNotFound; RequestUriInvalid if a pushed request was used before;
-    AccessDenied if the user has just withdrawn the consent; the errors of
-    `own_account.lock_own_account`.
+    AccessDenied if the user has just withdrawn the consent.
     """
     require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
@@ -288,7 +287,7 @@ async def _redeem(
 def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
     """Check that a token request does not go beyond the grant, and that the granted API resource is usable now.
 
-    Raises: NoAccessToResource; the errors of `require_within`.
+    Raises: NoAccessToResource.
     """
     require_within(ports, grant, requested)
     if grant.api is not None and grant.api.token_seconds is None:
@@ -359,7 +358,7 @@ async def refresh_tokens(
     needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ScopeNotAsked; the errors of `require_within`.
+    MembershipEnded, ScopeNotAsked.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)

@@ -67,10 +67,7 @@ class NextStep:
 
 
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
-    """Return the checked parameters of OpenID Connect.
-
-    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization.check_request` and `openid_requests.parse`.
-    """
+    """Return the checked parameters of OpenID Connect. Raises: PushedRequestRequired, IdTokenHintInvalid."""
     context, request = authorization.context, authorization.request
     if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):
         raise PushedRequestRequired
@@ -102,7 +99,7 @@ async def advance(
 
     `continue` agrees to the scopes, `select` continues with this account, and every other answer refuses.
 
-    Raises: AccessDenied; the errors of `find_next_step` and `authorization.issue_code`.
+    Raises: AccessDenied.
     """
     if answer not in (None, "continue", "select"):
         raise AccessDenied

@@ -68,10 +68,7 @@ async def issue(
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:
-    """Return an application as a program.
-
-    Raises: ClientCredentialsRefused if it has not proven who it is.
-    """
+    """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is."""
     if client.service is None or client.context is None or client.relies_on_pkce:
         raise ClientCredentialsRefused
     return ProgramClient(

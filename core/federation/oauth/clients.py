@@ -69,8 +69,6 @@ async def identify_client_or_program(
     """Return the application, service account or API resource with these credentials, or None if the request has none.
 
     The secrets of programs have a format of their own, so one statement finds the program of a secret.
-
-    Raises: the errors of `identify_client`.
     """
     is_program = any(scannable_secrets.is_well_formed(secret, CREDENTIAL_PREFIX) for secret in credentials.secrets)
     if is_program and credentials.client_id is not None:

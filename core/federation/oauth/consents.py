@@ -64,7 +64,7 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     The user's sessions there that have a scope of OpenID Connect or access to an API resource end. So do
     codes and device approvals that would start new ones. At the next sign-in, the application asks again.
 
-    Raises: ConsentNotFound; the errors of `lock_own_account`.
+    Raises: ConsentNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

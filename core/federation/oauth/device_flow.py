@@ -147,7 +147,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ProofMissing; the errors of `require_granted`.
+    OrganizationNotActive, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
@@ -202,7 +202,7 @@ async def _start_session(
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
-    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `enroll_end_user`.
+    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended.
     """
     now = ports.clock.now()
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))

@@ -33,7 +33,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     """Return the claims that the application with this access token may see, as they are now.
 
     Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
-    ScopeInsufficient; the errors of `dpop.read_token` and `dpop.reading`.
+    ScopeInsufficient.
     """
     claims, now = await dpop.read_token(ports, presented), ports.clock.now()
     if not isinstance(claims, Claims):

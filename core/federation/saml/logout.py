@@ -69,10 +69,7 @@ class _SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The last step of a logout: report the result.
-
-    The initiating service gets it, or our own page if `provider` is None.
-    """
+    """The last step of a logout: report the result. The initiating service gets it, or our own page if `provider` is None."""
 
     is_partial: bool
     provider: SamlIdentityProvider | None
@@ -141,7 +138,7 @@ async def receive_request(
 def _check_request(
     base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, relay_state: str | None, now: datetime
 ) -> InitiatingRequest:
-    """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing; the errors of `check_message`."""
+    """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:

@@ -90,10 +90,7 @@ async def _choose_certificate(ports: Ports, metadata: ServiceProviderMetadata, p
 
 
 async def check(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[SamlProblem]:
-    """Return the problems of a service's SAML configuration and certificates, as they are now.
-
-    Raises: ServiceNotFound.
-    """
+    """Return the problems of a service's SAML configuration and certificates, as they are now. Raises: ServiceNotFound."""
     service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
         configuration = await read.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED

@@ -257,10 +257,7 @@ async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
 
 
 async def consume_state(ports: Ports, provider_name: str, device_cookie: str | None, state: str | None) -> ProviderState:
-    """Consume and return the pending state, which must have been started in this browser.
-
-    Raises: ProviderUnknown, ProviderStateUnknown.
-    """
+    """Consume and return the pending state, which must have been started in this browser. Raises: ProviderUnknown, ProviderStateUnknown."""
     provider = parse_provider(provider_name)
     if device_cookie is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)

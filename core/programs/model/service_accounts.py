@@ -174,10 +174,7 @@ def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
-    """Check the scopes of a service account. None means all that the role allows.
-
-    Raises: ServiceAccountScopeUnknown.
-    """
+    """Check the scopes of a service account. None means all that the role allows. Raises: ServiceAccountScopeUnknown."""
     if scopes is None:
         return None
     distinct_scopes = frozenset(scopes)

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 
 class FieldType(Enum):
-    """The types of fields, which determine how values are compared.
-
-    The values of the enumeration are phrases in error messages.
-    """
+    """The types of fields, which determine how values are compared. The values of the enumeration are phrases in error messages."""
 
     EXACT = "a string"
     TEXT = "a string, ignoring case"
@@ -109,10 +106,7 @@ ComparisonValue: TypeAlias = str | bool | datetime
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a value of the field's type.
-
-    Email addresses are in lower case.
-    """
+    """A comparison of a field with a value of the field's type. Email addresses are in lower case."""
 
     field: ScimField
     operator: FilterOperator
@@ -165,10 +159,7 @@ def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
 
 
 def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
-    """Replace the names by fields.
-
-    Inside brackets, `prefix` is the attribute before them, with a dot.
-    """
+    """Replace the names by fields. Inside brackets, `prefix` is the attribute before them, with a dot."""
     match parsed:
         case ParsedComparison(name, operator, literal):
             return _compare(_find_field(name, fields, prefix, urn), operator, literal)

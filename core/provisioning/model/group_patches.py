@@ -38,10 +38,7 @@ class GroupMemberUnknown(Invalid):
 
 @dataclass(frozen=True, slots=True)
 class MemberChanges:
-    """Changes to the members of the group.
-
-    With `replace_all`, `added` replaces all present members.
-    """
+    """Changes to the members of the group. With `replace_all`, `added` replaces all present members."""
 
     replace_all: bool = False
     added: frozenset[UUID] = frozenset()
@@ -171,10 +168,7 @@ def _group_targets(schema: ScimSchema, operation: PatchOperation) -> list[tuple[
 
 
 def _ids_of(target: PatchTarget, value: Any, operation: PatchOperation) -> set[str] | None:
-    """Return the ids of an operation.
-
-    To remove members without a value means all members: return None. A null means no members.
-    """
+    """Return the ids of an operation. To remove members without a value means all members: return None. A null means no members."""
     if target.sub is not None:
         raise AttributeNotWritable(f"members.{target.sub.name}")
     if target.filter is not None:

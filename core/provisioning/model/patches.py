@@ -84,10 +84,7 @@ class PatchOperation:
 
     @property
     def value_for_path(self) -> Any:
-        """Return the value of an operation with a path; None if a remove operation has none.
-
-        Raises: PatchValueMissing.
-        """
+        """Return the value of an operation with a path; None if a remove operation has none. Raises: PatchValueMissing."""
         if self.value is not KEEP:
             return self.value
         if self.op is not PatchOp.REMOVE:
@@ -338,10 +335,7 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 
 
 def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
-    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`.
-
-    Raises: NoTarget.
-    """
+    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`. Raises: NoTarget."""
     match filter_:
         case None:
             return {}

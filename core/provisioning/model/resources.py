@@ -160,10 +160,7 @@ def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, s
 
 
 def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
-    """Return the attributes of the body that clients may set.
-
-    Values that are not valid are noted in `skipped`, and left out.
-    """
+    """Return the attributes of the body that clients may set. Values that are not valid are noted in `skipped`, and left out."""
     resource = {}
     for name, raw in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))

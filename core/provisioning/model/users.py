@@ -159,10 +159,7 @@ class UserReplacement:
 
 
 def to_resource(user: ScimUser) -> Resource:
-    """Return the attributes that a directory can change.
-
-    Empty ones are null, so that all users have the same attributes.
-    """
+    """Return the attributes that a directory can change. Empty ones are null, so that all users have the same attributes."""
     profile = user.profile
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
     return {

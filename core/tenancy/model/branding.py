@@ -176,10 +176,7 @@ def derive_palette(color: Color) -> Palette:
 
 
 def _derive_scheme(color: Color, background: Color, pole: Color) -> ColorScheme:
-    """Return the colors for one mode.
-
-    `pole` is black or white, the one with the most contrast to the background.
-    """
+    """Return the colors for one mode. `pole` is black or white, the one with the most contrast to the background."""
     accent = next(mixed for steps in range(_STEPS + 1) if contrast(mixed := color.mix(pole, steps), background) >= TEXT or steps == _STEPS)
     # If white has too little contrast, black has enough: the product of the two contrasts is always
     # 21.

@@ -100,10 +100,7 @@ class InviteeCannotJoin(Invalid):
 
 # See docs/specification/lifecycles.md.
 class InvitationStatus(StrEnum):
-    """The state of an invitation.
-
-    All states except PENDING are final.
-    """
+    """The state of an invitation. All states except PENDING are final."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -180,10 +177,7 @@ def parse_token(token: str) -> tuple[bytes, bool]:
 
 
 def parse_invitable_role(name: str) -> Role:
-    """Return the role with this name, if an invitation can offer it.
-
-    Raises: OwnerNotInvitable, RoleUnknown.
-    """
+    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
     if name == Role.OWNER:
         raise OwnerNotInvitable
     return members.parse_assignable_role(name)

@@ -106,10 +106,7 @@ def validate(server: MailServer) -> MailServer:
 
 
 def parse_host(text: str) -> str:
-    """Return the host in canonical form. Raises: MailHostInvalid.
-
-    Whether its address is allowed is checked at each connection.
-    """
+    """Return the host in canonical form. Raises: MailHostInvalid. Whether its address is allowed is checked at each connection."""
     host = text.strip(" ").lower()
     try:
         address = ipaddress.ip_address(host)

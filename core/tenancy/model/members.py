@@ -132,10 +132,7 @@ class MembersPage:
 
 
 def parse_assignable_role(name: str) -> Role:
-    """Return the role with this name, if an admin or the owner can assign it to a member.
-
-    Raises: OwnershipNotAssignable, RoleUnknown.
-    """
+    """Return the role with this name, if an admin or the owner can assign it to a member. Raises: OwnershipNotAssignable, RoleUnknown."""
     match name:
         case Role.OWNER:
             raise OwnershipNotAssignable

@@ -166,10 +166,7 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """A new authorization code: its user, browser session, and the values that the token request must repeat.
-
-    Times are UTC.
-    """
+    """A new authorization code: its user, browser session, and the values that the token request must repeat. Times are UTC."""
 
     service: ServiceContext | None  # None for the platform's frontend
     user_id: UUID

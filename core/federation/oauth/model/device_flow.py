@@ -175,10 +175,7 @@ class DevicePoll:
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
-    """Return the URL of a page for user codes, with this user code filled in.
-
-    `page` is our own page, or the service's own page.
-    """
+    """Return the URL of a page for user codes, with this user code filled in. `page` is our own page, or the service's own page."""
     return uris.add_parameters(page, {"user_code": user_code})
 
 

@@ -27,10 +27,7 @@ class PostLogoutRedirectUriNotRegistered(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndSessionRequest:
-    """A logout request as the application sent it (RP-Initiated Logout section 2).
-
-    `logout_hint` and `ui_locales` have no effect here.
-    """
+    """A logout request as the application sent it (RP-Initiated Logout section 2). `logout_hint` and `ui_locales` have no effect here."""
 
     id_token_hint: str | None = None
     client_id: str | None = None

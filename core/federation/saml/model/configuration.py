@@ -180,10 +180,7 @@ class SamlSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlIdentityProvider:
-    """The enabled SAML identity provider of a service.
-
-    It has the service's SAML settings and the certificate for signatures.
-    """
+    """The enabled SAML identity provider of a service. It has the service's SAML settings and the certificate for signatures."""
 
     service: ServiceContext
     entity_id: str  # of the service, not of this identity provider

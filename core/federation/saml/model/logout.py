@@ -123,10 +123,7 @@ class LogoutCookies:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """The next URL or path of the browser.
-
-    The secret identifies the logout in progress. It is None after the last step.
-    """
+    """The next URL or path of the browser. The secret identifies the logout in progress. It is None after the last step."""
 
     url: str
     secret: str | None = field(repr=False)
@@ -134,10 +131,7 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class LogoutAnswered:
-    """The URL with the response to a LogoutRequest that starts no logout.
-
-    A logout in progress continues unchanged.
-    """
+    """The URL with the response to a LogoutRequest that starts no logout. A logout in progress continues unchanged."""
 
     url: str
 

@@ -58,10 +58,7 @@ class SamlSignOn:
 
 @dataclass(frozen=True, slots=True)
 class SignOnStarted:
-    """A new pending sign-on.
-
-    The browser continues at the path, and must present the state and the cookie there.
-    """
+    """A new pending sign-on. The browser continues at the path, and must present the state and the cookie there."""
 
     path: str
     state: str = field(repr=False)
