@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
 from core.accounts.model.accounts import (
@@ -26,16 +29,12 @@ from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Email, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model import risk
 from core.accounts.model.devices import (
@@ -20,18 +23,14 @@ from core.accounts.model.devices import (
     client_hash_of,
     trust_hash_of,
 )
+from core.accounts.model.risk import LoginRisk
 from core.accounts.own_account import lock_own_account
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.risk import LoginRisk
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -7,7 +7,9 @@ Organizations change the addresses of accounts that they control at once.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events
 from core.accounts.model.accounts import (
@@ -24,15 +26,12 @@ from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import require_sign_in
+from core.kernel.callers import Person
 from core.kernel.sign_in_age import SignInAge
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from core.accounts.model.accounts import Account, EmailChange
-    from core.kernel.callers import Person
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 

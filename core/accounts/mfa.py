@@ -8,9 +8,13 @@ that starts the session.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, events
+from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import (
@@ -34,18 +38,13 @@ from core.accounts.model.mfa import (
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
-    from core.kernel.deferred import Deferred
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events, mfa
+from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import (
@@ -22,16 +25,12 @@ from core.accounts.model.platform import (
 from core.accounts.platform import lock_target_account
 from core.kernel import event_catalog
 from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import PlatformCaller
 from core.kernel.errors import refuse
+from core.kernel.event_catalog import Event
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import PlatformCaller
-    from core.kernel.event_catalog import Event
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts import events
+from core.accounts.model.accounts import Account
+from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
-    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import events, services
-from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
+from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, Assignment, EnrollmentOrigin, NotAssigned
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Email
+from core.kernel.values import Email, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.applications.model.users import AccessSettings, Assignment
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from ports import Ports
     from ports.storage import Transaction
 

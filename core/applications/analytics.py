@@ -7,6 +7,7 @@ number of logins (security N-6).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,11 @@ from core.applications.model.analytics import (
     ServiceLogins,
     ServiceUsage,
 )
+from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.values import Batches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from core.billing.model.subscriptions import SubscriptionStatus
-    from core.kernel.callers import OrganizationCaller, ServiceKey
     from ports import Ports
 
 

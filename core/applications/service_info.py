@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from core.applications import api_keys, services
 from core.applications.model import services as services_model
 from core.applications.model.api_keys import ApiKeyInvalid
+from core.applications.model.services import Service, ServiceSettings
+from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
 
 if TYPE_CHECKING:
-    from core.applications.model.services import Service, ServiceSettings
-    from core.kernel.callers import ServiceKey
     from ports import Ports
 
 

@@ -7,26 +7,23 @@ account, and on who else uses it (core.tenancy.model.members).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
-from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events
+from core.applications.model.services import Service
 from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
+from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
-from core.kernel.values import KEEP
+from core.kernel.values import KEEP, Email, Keep, PageResult
 from core.tenancy import members
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.applications.model.services import Service
-    from core.kernel.callers import ServiceKey
-    from core.kernel.values import Email, Keep, PageResult
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

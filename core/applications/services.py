@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import cancellations, events
 from core.applications.model import client_settings
@@ -26,20 +27,16 @@ from core.applications.model.services import (
     ensure_client_secret,
 )
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from core.applications.model.services import ServiceSettings, ServiceType
-    from core.kernel.callers import Member, OrganizationCaller, ServiceContext
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 

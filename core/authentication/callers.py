@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.accounts.model.profiles import OwnProfile
 from core.authentication import sessions
-from core.authentication.model.dpop import BearerTokenAsBound
+from core.authentication.model.dpop import BearerTokenAsBound, PresentedToken
 from core.authentication.model.personal_tokens import START
 from core.authentication.tokens import dpop, personal_tokens
+from core.kernel.access import Requirement
+from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
 from core.kernel.claims import ProgramClaims
 from core.programs import service_account_callers
 
 if TYPE_CHECKING:
-    from core.accounts.model.profiles import OwnProfile
-    from core.authentication.model.dpop import PresentedToken
-    from core.kernel.access import Requirement
-    from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
     from ports import Ports
 
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from core.accounts import attempt_limits, mailbox
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model import devices
-from core.accounts.model.accounts import LinkInvalid
+from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import login
 from core.authentication.model.login import (
     EMAIL,
@@ -35,17 +36,13 @@ from core.authentication.model.login import (
     normalize_code,
     safe_browser_name,
 )
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.values import digest, new_secret
+from core.kernel.values import Email, digest, new_secret
 
 if TYPE_CHECKING:
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.callers import ServiceContext
-    from core.kernel.causes import Caller
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 

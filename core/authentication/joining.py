@@ -13,39 +13,35 @@ account of its recipient: it lives for days, unlike a reset link.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, events, profiles
-from core.accounts.model.accounts import EmailNotFree, LinkInvalid, check_new_password
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, EmailNotFree, LinkInvalid, check_new_password
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
+from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
 from core.authentication import login
 from core.authentication.browser import check_form_token
+from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationStatus, Person, Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
+from core.tenancy.model.branding import Design
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
 from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.accounts.model.one_time_tokens import LinkContinuation
-    from core.applications.model.services import Service
-    from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
-    from core.tenancy.model.branding import Design
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
 from core.applications.model import services as services_model
 from core.authentication import events
 from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.providers import Provider
+from core.kernel.providers import Provider, ProviderClient
 from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.providers import ProviderClient
     from ports import Ports
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -33,23 +38,16 @@ from core.kernel.access import (
     require_capability,
     to_person,
 )
-from core.kernel.callers import OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel.callers import Member, MembershipState, OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
+from core.tenancy.model.organizations import Membership
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.profiles import OwnProfile
-    from core.authentication.model.dpop import ProofUse
-    from core.kernel.callers import Member, MembershipState
-    from core.kernel.causes import Caller
-    from core.tenancy.model.organizations import Membership
     from ports import Ports
 
 

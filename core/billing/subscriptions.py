@@ -7,8 +7,11 @@ organization. Only the sweeper works without it, and it only marks expired subsc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import api_keys, cancellations, services
 from core.applications.model.plans import Cancellation, PlanNotFound
@@ -31,18 +34,13 @@ from core.billing.model.subscriptions import (
     SubscriptionNotFound,
     SubscriptionStatus,
 )
+from core.kernel.callers import OrganizationCaller, Person, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
-from core.kernel.values import KEEP, PageResult, new_id, provided
+from core.kernel.values import KEEP, Keep, PageResult, new_id, provided
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller, Person, ServiceKey
-    from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction
 

@@ -7,32 +7,36 @@ nothing changes, and existing secrets stay valid. No email is sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, mailbox, mfa
 from core.accounts import events as accounts_events
 from core.accounts.model.mfa import MfaEvent
 from core.applications import api_keys, plans, services
 from core.applications.model import services as services_model
-from core.applications.model.plans import PlanTerms
-from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.plans import Plan, PlanTerms
+from core.applications.model.services import Service, ServiceSettings, ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
+from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
 from core.demo.model import contents
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
+from core.eventing.model.webhooks import Webhook
 from core.federation.saml import configuration as saml
 from core.federation.saml import events as saml_events
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, SamlConfiguration
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
-from core.kernel.causes import SYSTEM
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
 from core.kernel.roles import Permission, Role
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
@@ -42,19 +46,9 @@ from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
 from core.tenancy import events as tenancy_events
 from core.tenancy import governance, members, organizations
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.applications.model.plans import Plan
-    from core.applications.model.services import Service
-    from core.authentication.model.dpop import ProofUse
-    from core.eventing.model.webhooks import Webhook
-    from core.kernel.callers import Member
-    from core.kernel.causes import Caller
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
 

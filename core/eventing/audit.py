@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, AuditEntryNotFound
+from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, AuditEntryNotFound, AuditFilter
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.values import Batches, PageResult
+from core.kernel.values import Batches, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry, AuditFilter
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page
     from ports import Ports
 
 

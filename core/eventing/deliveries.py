@@ -10,6 +10,7 @@ recording, the delivery is sent again with the same id. The order of deliveries 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,6 @@ from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ports import Ports
 
 

@@ -7,6 +7,7 @@ out. Each attempt has a logout token of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import LogoutToken
@@ -26,8 +27,6 @@ from core.kernel.outbound import SendFailed
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ports import Ports
     from ports.storage import Transaction
 

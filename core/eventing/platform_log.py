@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, PlatformAuditEntryNotFound
+from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, PlatformAuditEntryNotFound, PlatformAuditFilter
 from core.kernel.errors import refuse
-from core.kernel.values import Batches, PageResult
+from core.kernel.values import Batches, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
-    from core.kernel.values import Page
     from ports import Ports
 
 

@@ -8,6 +8,7 @@ redacted or removed entry is not sent. The token is stored encrypted (security W
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
+from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
@@ -40,9 +42,6 @@ from core.kernel.values import new_id
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}

@@ -5,14 +5,17 @@ Sending is in `core.eventing.deliveries`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.eventing import events
 from core.eventing.model import webhooks
 from core.eventing.model.webhooks import (
     OVERLAP,
     PING,
+    Delivery,
     DeliveryNotFound,
     NoWebhookChanges,
     TooManyWebhooks,
@@ -22,20 +25,15 @@ from core.eventing.model.webhooks import (
     new_signing_secret,
     parse_event_types,
 )
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import parse_target
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, new_id, provided
+from core.kernel.values import KEEP, Keep, Page, PageResult, new_id, provided
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.webhooks import Delivery
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from ports import Ports
 
 

@@ -9,20 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.accounts.model.devices import PresentedDevice
+from core.applications.model.services import Service
 from core.authentication import email_sign_in
 from core.authentication.model import login as email_sign_in_model
-from core.authentication.model.login import EmailSignInOff, PreAuthToken
+from core.authentication.model.login import EmailSignIn, EmailSignInOff, EmailSignInOrigin, PreAuthToken, RequestedEmailSignIn
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserTarget
+from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserSignIn, BrowserTarget
+from core.kernel.causes import Caller
 from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
-    from core.authentication.model.login import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
-    from core.federation.sign_in import BrowserSignIn
-    from core.kernel.causes import Caller
-    from core.kernel.values import Email
     from ports import Ports
 
 

@@ -1,7 +1,5 @@
 """Calls to addresses that a tenant chose: the allowed URLs, and the reasons for a failure (security W-1, W-2, W-3, W-4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final

@@ -1,18 +1,12 @@
 """The age of a sign-in that an action accepts, because an open session is not proof enough (security A-12; RFC 9470)."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from core.kernel.errors import Unauthenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime, timedelta
-
-    from core.kernel.policy import Policy
+from core.kernel.policy import Policy
 
 
 class SignInAge(StrEnum):

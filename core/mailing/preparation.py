@@ -9,9 +9,11 @@ sent, so that a second attempt sends the same text.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.email_queue import (
     ACCOUNT_EMAILS,
@@ -38,17 +40,13 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.reauthentication import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
+from core.kernel.deferred import Deferred
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
+from core.provisioning.model.users import WelcomeContext
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.deferred import Deferred
-    from core.provisioning.model.users import WelcomeContext
     from ports import Ports
     from ports.outside import EmailMessage
     from ports.storage import Transaction

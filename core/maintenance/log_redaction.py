@@ -6,13 +6,12 @@ It works in batches, because a log may be longer than one transaction should pro
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.causes import SYSTEM
 from core.maintenance.model.log_redaction import BATCH
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events as accounts_events
 from core.accounts import platform
-from core.accounts.model.accounts import EmailTaken
+from core.accounts.model.accounts import Account, EmailTaken
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.one_time_tokens import TokenPurpose
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
+from core.accounts.model.security_notices import SecurityNotice
 from core.accounts.notices import ended_secrets, security_notices
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
-from core.kernel.values import Batches
+from core.kernel.values import Batches, Email, Page, PageResult
 from core.maintenance import log_redaction
 from core.maintenance.model import log_redaction as log_redaction_model
 from core.privacy.model.personal_data import (
@@ -44,13 +47,6 @@ from core.tenancy import members
 from core.tenancy.model.invitations import InvitationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.security_notices import SecurityNotice
-    from core.kernel.values import Email, Page, PageResult
     from core.privacy.model.personal_data import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
     from ports.storage import Reading, Transaction

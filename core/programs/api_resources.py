@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from core.applications import access
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Email, Keep, new_id, provided
+from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
 from core.programs import events
 from core.programs.model.api_resources import (
     DEFAULT_TOKEN_SECONDS,
@@ -32,11 +35,6 @@ from core.programs.model.api_resources import (
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from core.programs.model.api_resources import ResourceAssignment, ResourceScope
     from ports import Ports
     from ports.storage import Reading, Transaction

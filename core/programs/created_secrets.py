@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.security_notices import CreatedSecret
+from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.programs import events
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import CreatedSecret
-    from core.kernel.callers import Member
     from ports import Ports
 
 

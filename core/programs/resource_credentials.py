@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.programs import api_resources, credentials, events
 from core.programs.model.api_resources import ApiResourceNotFound
-from core.programs.model.credentials import CredentialKind, NotForApiResources
+from core.programs.model.credentials import Credential, CredentialKind, NewCredential, NotForApiResources
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
 
 

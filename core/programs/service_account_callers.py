@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, NoReturn
 
-from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, check_service_account, require_capability
+from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_acting_service_account
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
+from core.programs.model.service_accounts import ServiceAccountContext
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from core.kernel.access import Requirement
-    from core.kernel.claims import ProgramClaims
-    from core.programs.model.service_accounts import ServiceAccountContext
     from ports import Ports
     from ports.storage import Reading
 

@@ -7,16 +7,20 @@ platform. No use case here accepts a service account as its caller.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.notices import ended_secrets
-from core.kernel.callers import Member
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role
-from core.kernel.values import KEEP, Keep, new_id
+from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
+from core.programs.model.credentials import Credential, NewCredential
 from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     ListedServiceAccount,
@@ -40,13 +44,6 @@ from core.tenancy import members, organizations
 from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.callers import Person
-    from core.kernel.values import Page, PageResult
-    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
     from ports.storage import Transaction
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, ScimClient
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
@@ -18,20 +21,15 @@ from core.provisioning.model.directories import (
     ScimTokenExpiryPast,
     ScimTokenInvalid,
     ScimTokenNotFound,
+    ScimTokenRecord,
     TokenEnd,
     TooManyScimTokens,
     new_token,
 )
 from core.tenancy import organizations
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.provisioning.model.directories import ScimTokenRecord
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

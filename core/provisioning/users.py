@@ -12,20 +12,26 @@ member.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import mailbox
-from core.accounts.model.accounts import AccountOrigin, new_account
+from core.accounts.model.accounts import Account, AccountOrigin, new_account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
+from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
 from core.kernel.roles import Role
-from core.kernel.values import new_id
+from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.patches import apply_operations
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.patches import UserPatch, apply_operations
 from core.provisioning.model.profiles import ScimProfile, to_account_profile
+from core.provisioning.model.resources import SkippedParts
 from core.provisioning.model.schemas import USER
 from core.provisioning.model.users import (
     DomainOfAnother,
@@ -44,20 +50,9 @@ from core.provisioning.model.users import (
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import ScimClient
-    from core.kernel.values import PageResult
-    from core.provisioning.model.filters import ScimFilter
-    from core.provisioning.model.patches import UserPatch
-    from core.provisioning.model.resources import SkippedParts
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -8,10 +8,12 @@ its subdomains.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Domain, new_secret
+from core.kernel.values import Domain, Email, Page, PageResult, new_secret
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import (
     MAX_RECORD_NAME,
@@ -24,10 +26,6 @@ from core.tenancy.model.domains import (
 )
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Email, Page, PageResult
     from core.tenancy.model.domains import ForeignAccount, ForeignInvitation
     from ports import Ports
     from ports.storage import Reading, Transaction

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.kernel.callers import OrganizationCaller
+from core.kernel.providers import Provider
 from core.kernel.roles import Capability
+from core.kernel.values import Domain
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import DuplicateDomain, HomeRealmRoute
 
 if TYPE_CHECKING:
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.providers import Provider
-    from core.kernel.values import Domain
     from ports import Ports
 
 

@@ -8,18 +8,22 @@ invitation only, and returns whether it did.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, mailbox
-from core.accounts.model.accounts import EmailNotFree
+from core.accounts.model.accounts import Account, EmailNotFree
 from core.kernel.access import BlockedByDirectory, RoleInsufficient
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability, Role
-from core.kernel.values import Email, digest, new_id
+from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
 from core.tenancy.model import members
+from core.tenancy.model.branding import Design
 from core.tenancy.model.invitations import (
     BATCH,
     LEASE,
@@ -40,18 +44,9 @@ from core.tenancy.model.invitations import (
     parse_token,
 )
 from core.tenancy.model.members import AlreadyMember
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.causes import Caller
-    from core.kernel.values import Page, PageResult
-    from core.tenancy.model.branding import Design
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
@@ -16,7 +17,6 @@ from core.tenancy.model import mail_server
 from core.tenancy.model.mail_server import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 

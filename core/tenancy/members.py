@@ -5,18 +5,21 @@ The rules are those of decision 199 and security R-1, R-2, R-6.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound
-from core.kernel.callers import Member
+from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role, has_capability
-from core.kernel.values import Email
+from core.kernel.values import Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
     AlreadyOwner,
@@ -38,16 +41,10 @@ from core.tenancy.model.members import (
     grantable_roles,
     parse_assignable_role,
 )
+from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller, Person
-    from core.kernel.values import Page
-    from core.tenancy.model.organizations import Membership
     from ports import Ports
     from ports.storage import Transaction
 

@@ -6,12 +6,15 @@ The changes that platform owners make are in `core.tenancy.governance`.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import own_account
+from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import AddressNotVerified, OrganizationNotFound, require_capability, require_sign_in
-from core.kernel.callers import Member, OrganizationStatus, Person
+from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
@@ -29,11 +32,6 @@ from core.tenancy.model.organizations import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -1,23 +1,16 @@
 """Accounts, and changes of their email address."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.accounts.model.security_notices import UNDO_TTL
+from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
 from core.kernel.values import Email, new_id
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import AddedSignInMethod
-
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128

@@ -1,19 +1,13 @@
 """The limits on failed attempts to guess a secret (security A-3, M-2, V-2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.errors import Limited
+from core.kernel.policy import Policy
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.policy import Policy
 
 
 class SecretKind(StrEnum):

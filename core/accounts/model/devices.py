@@ -1,20 +1,15 @@
 """The devices that users sign in from, their errors, and the rules for trusting them."""
 
-from __future__ import annotations
-
 import hmac
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.risk import LoginHistory, LoginRisk
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.risk import LoginHistory, LoginRisk
 
 CLIENT_ID_LENGTH = 200  # characters; longer client ids are ignored
 GUESSABLE_CLIENT_ID_LENGTH: Final = 21  # characters; 22 characters of base64 have 128 bits

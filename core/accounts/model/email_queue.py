@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation
 from core.kernel.values import Email, new_id
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 
 class EmailKind(StrEnum):

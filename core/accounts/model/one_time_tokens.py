@@ -1,13 +1,8 @@
 """One-time tokens, which the links in emails contain."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from uuid import UUID
+from uuid import UUID
 
 
 class TokenPurpose(StrEnum):

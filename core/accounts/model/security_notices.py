@@ -1,21 +1,15 @@
 """Emails about a way into an account, with a link that undoes it (security A-13), and secrets of programs that ended (security J-12)."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.email_queue import NoticedSecret
-    from core.kernel.providers import Provider
-    from core.kernel.values import Email
-
+from core.kernel.providers import Provider
+from core.kernel.values import Email
 
 UNDO_TTL: Final = timedelta(hours=72)
 

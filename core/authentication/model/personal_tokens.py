@@ -1,22 +1,17 @@
 """Personal access tokens: the entity, the format of the secret, and the refusals."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.kernel import scannable_secrets
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import PersonalTokenContext, SessionContext
 from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.callers import PersonalTokenContext, SessionContext
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 DEFAULT_DAYS: Final = 30
 MAX_DAYS: Final = 366

@@ -1,19 +1,13 @@
 """Reauthentication: the ways of an account to prove that its user is here (security A-12), and the forms that wait for it."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Invalid, Unauthenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.kernel.providers import Provider
-
+from core.kernel.providers import Provider
 
 CODE_TTL: Final = timedelta(minutes=15)
 MAX_CODE_ATTEMPTS: Final = 5

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from core.authentication.model.openid import Authentication
+from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.openid import Authentication, OpenIdGrant, UserFacts
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAMember
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, Unauthenticated
-from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.authentication.model.dpop import KeyBinding
-    from core.authentication.model.openid import OpenIdGrant, UserFacts
-    from core.kernel.callers import OrganizationStatus, ServiceContext
-    from core.kernel.causes import Caller
-    from core.kernel.roles import Role
-    from core.kernel.values import Email
+from core.kernel.roles import Role
+from core.kernel.values import Email, new_id
 
 # A race is lost when another request refreshes the tokens of the same session at the same moment.
 # In practice a few retries are enough.

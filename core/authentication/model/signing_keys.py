@@ -1,15 +1,10 @@
 """Signing keys: the entity, the choice of the key that signs, and the refusal."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from core.kernel.errors import TokenInvalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 
 class UnknownKey(TokenInvalid):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, mfa
 from core.accounts.model import mfa as mfa_model
-from core.accounts.model.accounts import check_password_length
+from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import CodeWrong
+from core.accounts.model.mfa import CodeWrong, VerifiedCode
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, login
 from core.authentication.identities import add_ticket
@@ -34,23 +36,18 @@ from core.authentication.model.reauthentication import (
     ProviderNotLinked,
     Reauthentication,
     ReauthenticationOptions,
+    ReauthenticationProof,
     SecondFactorMissing,
 )
 from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.mfa import VerifiedCode
-    from core.authentication.model.reauthentication import ReauthenticationProof
-    from core.kernel.callers import Person
-    from core.kernel.sign_in_age import SignInFacts
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -7,7 +7,8 @@ Each proof needs a nonce of ours, and works once. All processes issue and accept
 from __future__ import annotations
 
 import secrets
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import (
@@ -31,14 +32,11 @@ from core.authentication.model.dpop import (
     period_of_step,
 )
 from core.authentication.tokens import signing_keys
+from core.kernel.claims import Claims, ProgramClaims
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
     from core.authentication.model.dpop import NonceKey, PresentedToken, SentProof
-    from core.kernel.claims import Claims, ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 

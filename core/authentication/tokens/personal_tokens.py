@@ -10,8 +10,10 @@ from __future__ import annotations
 import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
+from core.accounts.model.profiles import OwnProfile
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
@@ -37,29 +39,23 @@ from core.kernel.access import (
     NotOfThisOrganization,
     OrganizationNotFound,
     PersonalTokenElsewhere,
+    Requirement,
     RoleInsufficient,
     allowed_scopes,
     check_personal_token,
     require_capability,
 )
 from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
-from core.kernel.callers import Person, to_acting_member, to_member
+from core.kernel.callers import Member, OrganizationCaller, Person, to_acting_member, to_member
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
-from core.kernel.roles import Capability
-from core.kernel.values import digest, new_id
+from core.kernel.roles import Capability, Role
+from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.profiles import OwnProfile
-    from core.kernel.access import Requirement
-    from core.kernel.callers import Member, OrganizationCaller
-    from core.kernel.roles import Role
-    from core.kernel.values import Page, PageResult
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -1,17 +1,13 @@
 """The fixed names and settings of the demo data. All addresses are in a reserved domain (RFC 2606 section 3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.kernel.roles import Role
 from core.kernel.values import Email, Slug
 from core.programs.model.api_resources import ResourceScope
 from core.programs.model.credentials import CredentialKind, NewCredential
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PLATFORM_OWNER: Final = Email("steward@demo.example")
 ORGANIZATIONS: Final[Mapping[Slug, str]] = {Slug("demo"): "Demo", Slug("demo-other"): "Another Demo"}

@@ -1,23 +1,17 @@
 """The demo data of `gatehouse demo`, with the secrets that are shown once, and its error."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.applications.model.plans import Plan
+from core.applications.model.services import Service
+from core.eventing.model.webhooks import Webhook
+from core.federation.saml.model.configuration import SamlConfiguration
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.applications.model.plans import Plan
-    from core.applications.model.services import Service
-    from core.eventing.model.webhooks import Webhook
-    from core.federation.saml.model.configuration import SamlConfiguration
-    from core.kernel.values import Email
-    from core.programs.model.api_resources import ApiResource
-    from core.tenancy.model.organizations import Organization
+from core.kernel.values import Email
+from core.programs.model.api_resources import ApiResource
+from core.tenancy.model.organizations import Organization
 
 
 class DemoRefused(Invalid):

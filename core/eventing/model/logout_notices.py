@@ -1,22 +1,16 @@
 """Logout notices: the back-channel logout of OpenID Connect (Back-Channel Logout 1.0)."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from core.eventing.model.webhooks import DeliveryFailure, DeliveryOutcome, LeasedDelivery, failed_outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.outbound import Reply
-    from core.kernel.policy import Policy
+from core.kernel.outbound import Reply
+from core.kernel.policy import Policy
 
 LOGOUT_TOKEN_TTL: Final = timedelta(minutes=2)  # the longest life that section 2.4 recommends
 HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": "application/x-www-form-urlencoded", "Cache-Control": "no-store"})

@@ -1,25 +1,20 @@
 """Forwarding to a SIEM: configurations, results, and the requests that each provider expects."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 from core.eventing.model import audit
+from core.eventing.model.audit import AuditEntry
 from core.kernel import outbound
 from core.kernel.errors import Invalid, NotFound
+from core.kernel.outbound import Reply
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry
-    from core.kernel.outbound import Reply
 
 # The limits of one request. Datadog accepts 1000 logs and 5 MB. A proxy in front of a collector
 # often accepts 1 MB.

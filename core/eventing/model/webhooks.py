@@ -9,26 +9,21 @@ import hmac
 import json
 import secrets
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
 
 from core.eventing.model import audit
-from core.kernel.callers import Member
+from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import EVENT_KINDS, EventKind
+from core.kernel.outbound import Reply, SendFailure
+from core.kernel.policy import Policy
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.outbound import Reply, SendFailure
-    from core.kernel.policy import Policy
-
 
 # After a rotation, the old secret signs beside the new one for this time, so that receivers can
 # switch without losing a delivery.

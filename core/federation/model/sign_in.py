@@ -1,24 +1,18 @@
 """Sign-in through identity providers, and its preview."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.openid import Scope
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.authentication.model.openid import Scope
-    from core.federation.oauth.model.authorization import AuthorizationRequest
-    from core.federation.saml.model.configuration import NameIdFormat
-    from core.kernel.providers import FederatedIdentity, Provider
-
+from core.kernel.providers import FederatedIdentity, Provider
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from core.applications.model.services import Service
 from core.federation.oauth.model import pipeline_tokens as pipelines
 from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
 from core.kernel import scannable_secrets
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
+from core.kernel.rate_limits import Bucket
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
+from core.programs.model.credentials import ProgramClient, StoredCredential
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
-    from uuid import UUID
-
-    from core.applications.model.services import Service
     from core.federation.oauth.model.clients import ClientCredentials
-    from core.kernel.rate_limits import Bucket
-    from core.programs.model.credentials import ProgramClient, StoredCredential
     from ports import Ports
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.authentication.model.dpop import ProofInvalid
+from core.authentication.model.dpop import ProofInvalid, ProofUse
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
-from core.federation.oauth.model.clients import client_id_text
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
+from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.pushed_requests import (
     ATTEMPT_TTL,
     PREFIX,
@@ -35,9 +36,6 @@ from core.kernel.values import digest, new_secret
 from core.programs.model.credentials import ProgramClient
 
 if TYPE_CHECKING:
-    from core.authentication.model.dpop import ProofUse
-    from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
-    from core.federation.oauth.model.clients import OAuthClient
     from ports import Ports
 
 

@@ -7,12 +7,14 @@ Each service can have one SAML identity provider here, which signs users in to t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.federation.saml import events
 from core.federation.saml.model.configuration import (
     CERTIFICATE_YEARS,
@@ -33,16 +35,11 @@ from core.federation.saml.model.configuration import (
     SamlSetup,
     validate,
 )
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.kernel.callers import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

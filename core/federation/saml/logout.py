@@ -13,14 +13,18 @@ browsers that are signed in to this service.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout_everywhere
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.configuration import SamlIdentityProvider
 from core.federation.saml.model.logout import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
@@ -43,17 +47,12 @@ from core.federation.saml.model.messages import (
     SamlMessageInvalid,
     SamlStatus,
 )
+from core.kernel.callers import Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.applications import services
@@ -18,6 +19,7 @@ from core.federation.saml.model.metadata import (
     MetadataInvalid,
     SamlProblem,
     SamlProblemCode,
+    ServiceProviderMetadata,
     check_addresses,
     check_certificate,
     check_duplicates,
@@ -25,12 +27,9 @@ from core.federation.saml.model.metadata import (
     check_validity,
     choose_name_id_format,
 )
+from core.kernel.callers import OrganizationCaller
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from core.federation.saml.model.metadata import ServiceProviderMetadata
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names

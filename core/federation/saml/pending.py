@@ -6,23 +6,22 @@ A pending sign-on continues at one path, which contains its state: see `continua
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
+from core.applications.model.services import Service
 from core.authentication import login
+from core.authentication.model.login import SignedIn
 from core.federation.saml.model.configuration import endpoint_path
 from core.federation.saml.model.sign_on import SignOnNotFound
 from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.authentication.model.login import SignedIn
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -1,7 +1,5 @@
 """What the housekeeper deletes, how long rows are kept, and which columns are encrypted at rest."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """The logs that contain personal data, and the sizes of batches."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 # The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The

@@ -1,21 +1,16 @@
 """Service accounts: entities, refusals and pure rules."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, Area, in_order
+from core.kernel.callers import MembershipState
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.roles import GRANTABLE, Capability, Role, has_capability
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import MembershipState
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 

@@ -4,13 +4,12 @@ A filter is a tree over known fields. Storage turns it into SQL and binds every 
 C-7). The syntax is in `core.provisioning.model.grammar`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from core.kernel.values import Email
 from core.provisioning.model.grammar import (
@@ -27,9 +26,6 @@ from core.provisioning.model.grammar import (
     parse,
 )
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 
 class FieldType(Enum):

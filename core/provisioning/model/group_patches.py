@@ -4,10 +4,10 @@ A group can have so many members that building the whole resource to change it w
 operations become sets of ids to add and to remove.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 from core.kernel.errors import Invalid, refuse
 from core.kernel.values import KEEP, Keep, parse_id
@@ -23,13 +23,7 @@ from core.provisioning.model.patches import (
     targets_in_value,
 )
 from core.provisioning.model.resources import AttributeValueInvalid, SkippedParts, flatten_containers, read_single_value, read_value
-from core.provisioning.model.schemas import Mutability
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from uuid import UUID
-
-    from core.provisioning.model.schemas import ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import Mutability, ScimAttribute, ScimSchema
 
 
 class GroupMemberUnknown(Invalid):

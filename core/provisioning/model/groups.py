@@ -1,24 +1,17 @@
 """The SCIM group: the organization as a group, and its members."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
+from core.kernel.callers import ScimClient
 from core.kernel.errors import NotFound, Unsupported
 from core.kernel.roles import Role
 from core.kernel.values import parse_id
-from core.provisioning.model.filters import FieldValue, ScimField, comparisons, matches
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import ScimClient
-    from core.provisioning.model.filters import ScimFilter
-    from core.tenancy.model.organizations import Organization
-
+from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
+from core.tenancy.model.organizations import Organization
 
 BATCH_SIZE: Final = 2000  # members per statement
 

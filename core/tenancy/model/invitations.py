@@ -1,26 +1,19 @@
 """Invitations: entities, states and errors."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import Person
-from core.kernel.errors import Conflict, Invalid, Limited, NotFound
+from core.kernel.causes import Caller
+from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
 from core.kernel.roles import Role
-from core.kernel.values import digest
+from core.kernel.values import Email, digest
 from core.tenancy.model import members
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import AccountSummary
-    from core.kernel.causes import Caller
-    from core.kernel.errors import Refusal
-    from core.kernel.values import Email
 
 _HASH = re.compile("[0-9a-f]{64}")
 DAY = timedelta(days=1)

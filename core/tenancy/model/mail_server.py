@@ -1,20 +1,14 @@
 """The mail server of an organization: entities, errors and validation."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Invalid, NotFound, refuse
-from core.kernel.values import DomainInvalid, is_host_name, to_a_labels
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.values import Email
+from core.kernel.values import DomainInvalid, Email, is_host_name, to_a_labels
 
 IMPLICIT_TLS: Final = 465
 DEFAULT_PORT: Final = 587

@@ -1,24 +1,17 @@
 """OAuth clients at the endpoints for programs: assertions (RFC 7523 section 3) and their own tokens (RFC 6749 section 4.4)."""
 
-from __future__ import annotations
-
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
 
+from core.applications.model.services import Service
 from core.authentication.model.sessions import Presenter
+from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid
 from core.kernel.values import is_printable, read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.kernel.callers import ServiceContext
-
 
 TOKEN_PATH: Final = "/auth/token"  # noqa: S105  (a path)
 

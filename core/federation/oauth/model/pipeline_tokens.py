@@ -4,19 +4,13 @@ The provider of the pipeline issues a token about a job, so its issuer and subje
 pipeline may present it several times until it expires, because it gets one token for all steps of a job.
 """
 
-from __future__ import annotations
-
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from core.federation.oauth.model.clients import LEEWAY, ClientAssertionInvalid
 from core.kernel.values import read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from core.programs.model.credentials import PipelineTrust
+from core.programs.model.credentials import PipelineTrust
 
 # GitHub's tokens live 5 minutes. Those of GitLab live as long as the longest job.
 MAX_LIFETIME: Final = timedelta(hours=24)

@@ -3,8 +3,6 @@
 Sources: SAML bindings sections 3.4 and 3.5.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import zlib

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel import uris
+from core.kernel.callers import ServiceContext
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import is_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
 PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this time

@@ -1,19 +1,14 @@
 """Values, rules and refusals of SAML single logout."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.federation.saml.model.messages import NameId
 from core.kernel.errors import Invalid
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.federation.saml.model.messages import NameId
 
 LOGOUT_TTL: Final = timedelta(minutes=15)
 MAX_SESSION_INDEXES: Final = 100  # in one request; a browser has one at each service

@@ -10,19 +10,15 @@ from __future__ import annotations
 import operator
 import re
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
 from core.kernel import uris
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from core.federation.saml.model.configuration import SamlIdentityProvider
 
 MAX_AGE: Final = timedelta(minutes=5)  # largest difference of IssueInstant from our clock, in both directions
 HTTP_POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"

@@ -1,19 +1,14 @@
 """Values and refusals of SAML sign-ons."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.authentication.model.sessions import Session
 from core.federation.saml.model.messages import NameId, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.providers import OwnMethod
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.authentication.model.sessions import Session
 
 LOGIN_PROVIDER: Final = OwnMethod.SAML.value
 STATE_TTL: Final = timedelta(minutes=15)
