@@ -97,11 +97,8 @@ class Tokens(Protocol):
     async def new_key(self, now: datetime) -> SigningKey:
         """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
 
-    def sign(self, claims: Claims) -> str:
-        """Return a signed access token."""
-
-    def sign_program(self, claims: ProgramClaims) -> str:
-        """Return a signed access token of a program."""
+    def sign(self, claims: Claims) -> str: ...
+    def sign_program(self, claims: ProgramClaims) -> str: ...
 
     def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
         """Return a signed stamp for the thing with this hash."""
@@ -193,14 +190,12 @@ class DpopProofs(Protocol):
         Raises: ProofInvalid.
         """
 
-    def nonce_key(self, period: int) -> NonceKey | None:
-        """Return the key of a period, if this process knows it."""
+    def nonce_key(self, period: int) -> NonceKey | None: ...
 
     def keep_nonce_key(self, key: NonceKey) -> None:
         """Keep the key of a period, and forget those of earlier periods except the one before."""
 
-    def forget_nonce_keys(self) -> None:
-        """Forget all keys of nonces."""
+    def forget_nonce_keys(self) -> None: ...
 
 
 class Certificates(Protocol):

@@ -10,12 +10,10 @@ class Installation(Protocol):
     """This process, and the settings that all processes of the service share."""
 
     @property
-    def version(self) -> str:
-        """The version of Gatehouse."""
+    def version(self) -> str: ...
 
     @property
-    def process_id(self) -> int:
-        """The id of this process in the operating system."""
+    def process_id(self) -> int: ...
 
     @property
     def connections(self) -> ConnectionCounts:

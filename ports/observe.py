@@ -20,11 +20,8 @@ class Metrics(Protocol):
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
 
-    def login_failed(self, reason: LoginFailure) -> None:
-        """Count a refused login."""
-
-    def token_issued(self) -> None:
-        """Count an issued access token."""
+    def login_failed(self, reason: LoginFailure) -> None: ...
+    def token_issued(self) -> None: ...
 
     def job_done(self, job_type: str, seconds: float) -> None:
         """Count a piece of background work that ended, successfully or not."""
@@ -32,8 +29,7 @@ class Metrics(Protocol):
     def mail_attempt_failed(self) -> None:
         """Count an attempt to send an email that failed. The email is tried again, or given up."""
 
-    def mail_ended(self, outcome: EmailOutcome) -> None:
-        """Count an email that left the queue."""
+    def mail_ended(self, outcome: EmailOutcome) -> None: ...
 
     def mail_queue(self, depth: int, age: float) -> None:
         """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""

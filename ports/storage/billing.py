@@ -63,8 +63,7 @@ class Billing(Protocol):
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
         """Return the subscription with the check that has been due longest, or None. The check is due again at `until`."""
 
-    async def next_check(self) -> datetime | None:
-        """Return when the next check of a subscription is due."""
+    async def next_check(self) -> datetime | None: ...
 
     async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
         """Move a check that was claimed until `until` to `at`. A check with another time stays as it is."""
@@ -146,9 +145,7 @@ class Checkouts(Protocol):
     """Checkouts that members started."""
 
     async def add(self, checkout: Checkout, check_at: datetime) -> None: ...
-
-    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
-        """Save the provider's session of a checkout."""
+    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
 
     async def complete(
         self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
@@ -175,8 +172,7 @@ class Checkouts(Protocol):
         that were started before `since` are not checked again.
         """
 
-    async def next_check(self) -> datetime | None:
-        """Return when the next check of a checkout is due."""
+    async def next_check(self) -> datetime | None: ...
 
     async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
         """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is the value passed to `claim`.
@@ -201,8 +197,7 @@ class Cancellations(Protocol):
         Subscriptions that became live again are left out.
         """
 
-    async def next_due(self) -> datetime | None:
-        """Return when the next cancellation is due."""
+    async def next_due(self) -> datetime | None: ...
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
         """Return the due cancellations of a service, at most `limit`. They are due again at `until`."""
@@ -214,9 +209,7 @@ class Cancellations(Protocol):
 class SubscriptionsRead(Protocol):
     """Read access to subscriptions. An active one without a payment provider is returned as expired after its period."""
 
-    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
-        """Return the plan that this user has at this service."""
-
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement: ...
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
         """Return whether the plan has live subscriptions."""
 

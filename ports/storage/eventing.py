@@ -110,8 +110,7 @@ class DeliveriesRead(Protocol):
     ) -> PageResult[Delivery]:
         """Return a page of the deliveries, newest first, with the total number. Runs two statements."""
 
-    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
-        """Return a delivery of the webhook, or None."""
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None: ...
 
 
 class Deliveries(DeliveriesRead, Protocol):

@@ -131,8 +131,7 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
     async def save(self, account: ServiceAccount) -> None:
         """Save all fields of an account that can change."""
 
-    async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
-        """Delete an account with its credentials."""
+    async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
 
     async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
         """Return the ids and names of the service accounts of this owner that have stopped."""

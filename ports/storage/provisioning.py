@@ -151,8 +151,7 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
     async def add(self, org_id: UUID, user_id: UUID, since: datetime) -> None:
         """Block a user. A user who is blocked already stays so, since the earlier time."""
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> None:
-        """Remove the block of a user, if there is one."""
+    async def remove(self, org_id: UUID, user_id: UUID) -> None: ...
 
 
 # The log of requests

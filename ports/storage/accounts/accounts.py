@@ -49,11 +49,8 @@ class Accounts(AccountsRead, Protocol):
     async def add_if_free(self, account: Account) -> bool:
         """Add an account unless its address is taken or reserved, and return whether it was added."""
 
-    async def lock(self, user_id: UUID) -> Account | None:
-        """Lock and return the account."""
-
-    async def lock_by_email(self, email: Email) -> Account | None:
-        """Lock and return the account with this address."""
+    async def lock(self, user_id: UUID) -> Account | None: ...
+    async def lock_by_email(self, email: Email) -> Account | None: ...
 
     def lock_by_email_deferred(self, email: Email) -> Deferred[Account]:
         """Lock the account with this address with the next statement."""
@@ -79,8 +76,7 @@ class Accounts(AccountsRead, Protocol):
     async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
         """Remove the password if it was set, changed or reset at that time or later."""
 
-    async def drop_password(self, user_id: UUID, now: datetime) -> None:
-        """Remove the password."""
+    async def drop_password(self, user_id: UUID, now: datetime) -> None: ...
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Require the second factor since `enabled_at`. None turns it off."""
@@ -124,8 +120,7 @@ class Accounts(AccountsRead, Protocol):
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
         """Change which organization counts as the creator of the account. None: the user."""
 
-    async def promote(self, user_id: UUID, now: datetime) -> None:
-        """Make the account a platform owner."""
+    async def promote(self, user_id: UUID, now: datetime) -> None: ...
 
     async def demote(self, user_id: UUID, now: datetime) -> None:
         """Revoke the rights of a platform owner. Call `lock_platform_owners` first."""
@@ -152,8 +147,7 @@ class EmailChangesRead(Protocol):
     An address is reserved for its former account while a change away from it can be undone.
     """
 
-    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        """Return the user's pending change."""
+    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None: ...
 
 
 class EmailChanges(EmailChangesRead, Protocol):
@@ -162,8 +156,7 @@ class EmailChanges(EmailChangesRead, Protocol):
     async def add(self, change: EmailChange) -> None:
         """Add a change. The caller has canceled the pending one."""
 
-    async def by_id(self, change_id: UUID) -> EmailChange | None:
-        """Return the change, if it exists."""
+    async def by_id(self, change_id: UUID) -> EmailChange | None: ...
 
     async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
         """Return the first change that the user requested since then, and that can be undone, or None."""
@@ -183,8 +176,7 @@ class EmailChanges(EmailChangesRead, Protocol):
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
         """Cancel the user's pending change, if there is one. The link in its notice still works."""
 
-    async def mark_proved(self, change_id: UUID, now: datetime) -> None:
-        """Record that the change took effect."""
+    async def mark_proved(self, change_id: UUID, now: datetime) -> None: ...
 
     async def undo(self, change: EmailChange, now: datetime) -> None:
         """Mark the change and all later ones of the user as undone, and cancel the pending one."""
@@ -245,11 +237,8 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
 class PlatformRead(Protocol):
     """Metrics of the whole platform."""
 
-    async def figures(self) -> PlatformFigures:
-        """Return the values of the gauges."""
-
-    async def due_jobs(self, now: datetime) -> int:
-        """Return the number of due background jobs."""
+    async def figures(self) -> PlatformFigures: ...
+    async def due_jobs(self, now: datetime) -> int: ...
 
     async def queues(self, now: datetime) -> list[QueueState]:
         """Return the queues of webhook deliveries, logout notices and SIEM entries, each with at most 100,000 pieces of due work."""

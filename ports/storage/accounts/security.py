@@ -56,11 +56,8 @@ class Mfa(MfaRead, MfaLog, Protocol):
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
         """Restore the second factor that was enabled before `since` and kept aside since then. Return when it was enabled, or None."""
 
-    async def remove_codes(self, user_id: UUID) -> None:
-        """Delete all backup codes."""
-
-    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
-        """Replace all backup codes."""
+    async def remove_codes(self, user_id: UUID) -> None: ...
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
     def redeem_step_deferred(
         self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
@@ -118,8 +115,7 @@ class Devices(DevicesRead, Protocol):
     async def save(self, device: Device) -> None:
         """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
 
-    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
-        """Rename a device."""
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
 
     async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         """Revoke a device and its trust. The caller ends its sessions."""
@@ -141,11 +137,8 @@ class SecurityNoticesRead(Protocol):
 class SecurityNotices(SecurityNoticesRead, Protocol):
     """Write access to these notices. Callers lock the account before they write."""
 
-    async def add(self, notice: SecurityNotice) -> None:
-        """Add a notice."""
-
-    async def by_id(self, notice_id: UUID) -> SecurityNotice | None:
-        """Return the notice, if it exists."""
+    async def add(self, notice: SecurityNotice) -> None: ...
+    async def by_id(self, notice_id: UUID) -> SecurityNotice | None: ...
 
     async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
         """Store the hash of the token in the email."""
@@ -160,8 +153,7 @@ class SecurityNotices(SecurityNoticesRead, Protocol):
 class AttemptReset(Protocol):
     """The attempt limits inside a transaction, where they can only be cleared."""
 
-    async def clear(self, secret: SecretKind, subject: bytes) -> None:
-        """Delete the counter."""
+    async def clear(self, secret: SecretKind, subject: bytes) -> None: ...
 
     async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
         """Delete the counters of the address and of all devices of the account."""

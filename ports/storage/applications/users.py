@@ -134,8 +134,7 @@ class EndUsersRead(Protocol):
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         """Return whether the user is an end user or a confirmed member of the organization."""
 
-    async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether the user is a confirmed member of the organization."""
+    async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool: ...
 
 
 class EndUsers(EndUsersRead, Protocol):

@@ -189,8 +189,7 @@ class SigningKeys(SigningKeysRead, Protocol):
     async def add(self, key: SigningKey) -> None:
         """Add a key, and notify all processes after the commit."""
 
-    async def retire_all(self, retires_at: datetime) -> None:
-        """Let all active keys retire at this time."""
+    async def retire_all(self, retires_at: datetime) -> None: ...
 
     async def remove_all(self) -> None:
         """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
@@ -198,8 +197,7 @@ class SigningKeys(SigningKeysRead, Protocol):
     async def issuer(self) -> tuple[str | None, bool]:
         """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
 
-    async def set_issuer(self, url: str) -> None:
-        """Store the issuer."""
+    async def set_issuer(self, url: str) -> None: ...
 
 
 class UsedProofs(Protocol):

@@ -41,8 +41,7 @@ class Sessions(SessionsRead, Protocol):
     account: otherwise the exchange of a code at the same time could add one more.
     """
 
-    async def begin(self, session: Session, refresh_hash: bytes) -> None:
-        """Add a session with its first refresh token."""
+    async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
         """Add a browser session: it has a cookie with this hash, but no tokens, no organization and no service."""
@@ -60,8 +59,7 @@ class Sessions(SessionsRead, Protocol):
         one move to the new one. This takes two statements, of which the first locks the account.
         """
 
-    async def end_all(self, user_id: UUID, now: datetime) -> None:
-        """End all sessions of the user."""
+    async def end_all(self, user_id: UUID, now: datetime) -> None: ...
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
         """End this live session of the user. Return whether there was one. A personal access token does not count as a session."""
@@ -69,11 +67,8 @@ class Sessions(SessionsRead, Protocol):
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
         """End all sessions of the user except `kept`."""
 
-    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None:
-        """End all personal access tokens of the user."""
-
-    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """End the user's live sessions on this device."""
+    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None: ...
+    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None: ...
 
     async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:
         """End and delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.

@@ -52,8 +52,7 @@ class PreAuths(Protocol):
     async def add(self, pending: PendingSignIn) -> None:
         """Add a pending sign-in. The tokens of its identity are encrypted."""
 
-    async def remove_all(self, user_id: UUID) -> None:
-        """Delete all pending sign-ins of the user."""
+    async def remove_all(self, user_id: UUID) -> None: ...
 
 
 class MfaAttempts(Protocol):
@@ -134,8 +133,7 @@ class Reauthentications(ReauthenticationsRead, Protocol):
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
         """Store the code that was emailed for a session. It replaces an earlier one."""
 
-    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
-        """Store that the user signed in at an identity provider for this session."""
+    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None: ...
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
         """Use up the emailed code of a session. Return whether it could still be used."""

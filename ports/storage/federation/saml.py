@@ -22,9 +22,7 @@ class SamlRead(Protocol):
     """
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None: ...
-
-    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
-        """Return the active certificate."""
+    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None: ...
 
     async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[CertificateState, SamlCertificate]:
         """Return the certificates that have a key, in the order of `CertificateState`.

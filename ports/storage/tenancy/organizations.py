@@ -102,8 +102,7 @@ class MembersRead(Protocol):
         None means any role. `search` is a part of the email address, in lower case.
         """
 
-    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether this user is a member of the organization."""
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         """Return the member with what the organization may see of their account."""
@@ -126,8 +125,7 @@ class Members(MembersRead, Confirmations, Protocol):
     transaction then changes nothing but sessions.
     """
 
-    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        """Lock and return the membership."""
+    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
@@ -175,8 +173,7 @@ class InvitationsRead(Protocol):
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
         """Return the pending invitation for this address. There is at most one, and it may have passed its expiry."""
 
-    async def next_expiry(self) -> datetime | None:
-        """Return when the next pending invitation of any organization expires."""
+    async def next_expiry(self) -> datetime | None: ...
 
 
 class Invitations(InvitationsRead, Protocol):

@@ -64,8 +64,7 @@ class HomeRealmRead(Protocol):
 class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
-        """Replace all routes of the organization."""
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None: ...
 
 
 class BrandingRead(Protocol):
