@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email

@@ -13,7 +13,7 @@ from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.mail_server import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck
 
 
 @dataclass(frozen=True, slots=True)

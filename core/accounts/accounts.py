@@ -23,9 +23,15 @@ from core.accounts.model.accounts import (
     new_account,
 )
 from core.accounts.model.attempt_limits import SecretKind, session_subject
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
-from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
+from core.accounts.model.email_queue import (
+    TO_ACCOUNT_PAGE,
+    UNDO_TTL,
+    AddedSignInMethod,
+    EmailKind,
+    LinkContinuation,
+    TokenPurpose,
+    new_email,
+)
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone

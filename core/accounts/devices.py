@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts.model import risk
 from core.accounts.model.devices import (
     NAME_LENGTH,
     TRUST_TOKEN_TTL,
@@ -19,11 +18,12 @@ from core.accounts.model.devices import (
     DeviceNotFound,
     DeviceOfAnotherUser,
     ListedDevice,
+    LoginRisk,
     PresentedDevice,
+    assess,
     client_hash_of,
     trust_hash_of,
 )
-from core.accounts.model.risk import LoginRisk
 from core.accounts.own_account import lock_own_account
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -62,7 +62,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """
     known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
     is_new, has_location = known.device is None, fingerprint.location is not None
-    assessment = risk.assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
+    assessment = assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
     if known.device is None:
         device = new_device(user_id, fingerprint, assessment, now)
     else:

@@ -21,8 +21,7 @@ from core.accounts.model.accounts import (
     TooManyEmailChanges,
     new_email_change,
 )
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import require_sign_in

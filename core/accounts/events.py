@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from core.accounts.model.security_notices import EndedCredential
+from core.accounts.model.email_queue import EndedCredential
 from core.kernel.callers import ServiceContext
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.providers import Provider

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import NO_PROFILE
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from uuid import UUID
 
 from core.accounts import email_changes, events, mfa
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.security_notices import SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest

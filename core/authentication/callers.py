@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from core.accounts.model.profiles import OwnProfile
 from core.authentication import sessions
 from core.authentication.model.dpop import BearerTokenAsBound, PresentedToken
-from core.authentication.model.personal_tokens import START
+from core.authentication.model.tokens import START
 from core.authentication.tokens import dpop, personal_tokens
 from core.kernel.access import Requirement
 from core.kernel.callers import OrganizationCaller, Person, PlatformCaller

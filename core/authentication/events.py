@@ -7,9 +7,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.applications.model.services import Service
-from core.authentication.model.personal_tokens import PersonalToken
 from core.authentication.model.sessions import Session
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import PersonalToken, SigningKey
 from core.kernel.callers import Member, ServiceContext
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.providers import Provider

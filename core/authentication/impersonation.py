@@ -15,9 +15,8 @@ from uuid import UUID
 
 from core.accounts import devices, platform
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
+from core.accounts.model.devices import DeviceFingerprint, LoginRisk, PresentedDevice
 from core.accounts.model.platform import AccountNotFound, AccountNotUsable
-from core.accounts.model.risk import LoginRisk
 from core.applications.model.services import ServiceNotFound
 from core.authentication import events
 from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject

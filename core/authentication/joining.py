@@ -22,7 +22,7 @@ from uuid import UUID
 from core.accounts import accounts, events, profiles
 from core.accounts.model.accounts import Account, EmailNotFree, LinkInvalid, check_new_password
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
@@ -35,10 +35,10 @@ from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
-from core.tenancy.model.branding import Design
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
 from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
     from core.authentication.model.login import PreAuthToken, SignedIn

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.authentication import events, login
 from core.authentication.model.login import PreAuthToken, SignedIn, SignInMethod
 from core.kernel.causes import SYSTEM, Caller

@@ -9,9 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from core.eventing.model.logout_notices import ClaimedLogoutNotice
 from core.eventing.model.siem import SiemConfiguration
-from core.eventing.model.webhooks import Webhook
+from core.eventing.model.webhooks import ClaimedLogoutNotice, Webhook
 from core.kernel.errors import Refusal
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.uris import origin_of

@@ -35,7 +35,7 @@ from core.kernel.errors import Invalid
 from core.kernel.providers import FederatedIdentity, Provider
 from core.kernel.values import Email, digest
 from core.tenancy import branding
-from core.tenancy.model.branding import Design
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
     from ports import Ports

@@ -31,13 +31,14 @@ from core.accounts.model.email_queue import (
     EmailKind,
     EmailOutcome,
     EmailResult,
+    LinkContinuation,
     QueuedEmail,
+    TokenPurpose,
 )
-from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in
 from core.authentication.model import login as email_sign_in_model
 from core.authentication.model.login import IssuedEmailSignIn
-from core.authentication.model.reauthentication import CODE_TTL
+from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.deferred import Deferred

@@ -9,8 +9,7 @@ from core.kernel.callers import Member
 from core.kernel.errors import refuse
 from core.kernel.values import new_id
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.branding import Design
-from core.tenancy.model.mail_server import MailServerCheck, MailServerNotSet
+from core.tenancy.model.settings import Design, MailServerCheck, MailServerNotSet
 
 if TYPE_CHECKING:
     from ports import Ports

@@ -12,18 +12,16 @@ from uuid import UUID
 from core.accounts import events as accounts_events
 from core.accounts import platform
 from core.accounts.model.accounts import Account, EmailTaken
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
-from core.accounts.model.security_notices import SecurityNotice
 from core.accounts.notices import ended_secrets, security_notices
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
 from core.kernel.values import Batches, Email, Page, PageResult
 from core.maintenance import log_redaction
-from core.maintenance.model import log_redaction as log_redaction_model
+from core.maintenance.model import housekeeping as housekeeping_model
 from core.privacy.model.personal_data import (
     ANONYMIZED,
     BATCH,
@@ -277,7 +275,7 @@ async def _erase(
     await tx.privacy.replace_email(account.id, placeholder, now)
     await tx.privacy.remove_sign_in_methods(account.id)
     await tx.sessions.remove(account.id, now)
-    await tx.privacy.redact_newest(account.id, log_redaction_model.FIRST)
+    await tx.privacy.redact_newest(account.id, housekeeping_model.FIRST_REDACTION)
     await tx.privacy.redact_impersonations(account.id, now)
     await tx.privacy.redact_joins(account.id, account.email)
     await tx.privacy.remove_emails(account.id, account.email)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts.model.security_notices import CreatedSecret
+from core.accounts.model.email_queue import CreatedSecret
 from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.programs import events

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from core.accounts.model.email_queue import NoticedSecret
-from core.accounts.model.security_notices import CreatedSecret
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
 from core.programs.model.api_resources import ApiResource, ResourceClient

@@ -15,10 +15,11 @@ from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.group_patches import GroupChanges, GroupMemberUnknown
 from core.provisioning.model.groups import (
     BATCH_SIZE,
+    GroupChanges,
     GroupMember,
+    GroupMemberUnknown,
     GroupNotFound,
     ScimGroup,
     matches_group,

@@ -19,8 +19,7 @@ from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.group_patches import GroupChanges
-from core.provisioning.model.groups import BATCH_SIZE, GroupNotFound, ScimGroup, matches_group, named_member_ids
+from core.provisioning.model.groups import BATCH_SIZE, GroupChanges, GroupNotFound, ScimGroup, matches_group, named_member_ids
 
 if TYPE_CHECKING:
     from ports import Ports

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.callers import OrganizationCaller
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
-from core.tenancy.model.branding import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
+from core.tenancy.model.settings import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
 
 if TYPE_CHECKING:
     from ports import Ports

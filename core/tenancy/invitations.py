@@ -23,7 +23,6 @@ from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
 from core.tenancy.model import members
-from core.tenancy.model.branding import Design
 from core.tenancy.model.invitations import (
     BATCH,
     LEASE,
@@ -45,6 +44,7 @@ from core.tenancy.model.invitations import (
 )
 from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
     from ports import Ports

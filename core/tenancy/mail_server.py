@@ -13,8 +13,8 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
-from core.tenancy.model import mail_server
-from core.tenancy.model.mail_server import MailServer, MailServerNotSet, SmtpSettings
+from core.tenancy.model import settings
+from core.tenancy.model.settings import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
     """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too."""
-    server = mail_server.validate(server)
+    server = settings.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await tx.smtp.put(server, ports.clock.now())

@@ -6,9 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
-from core.eventing.model.logout_notices import ClaimedLogoutNotice
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
-from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
+from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
 from core.kernel.deferred import Deferred
 from core.kernel.values import Page, PageResult
 

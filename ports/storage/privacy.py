@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.callers import Person
 from core.kernel.values import Email, Page, PageResult
-from core.maintenance.model.log_redaction import PersonalLog
+from core.maintenance.model.housekeeping import PersonalLog
 from core.privacy.model.personal_data import ExportedItem, ExportedList, MembershipControl, MfaLogEntry, PrivacyLogEntry
 from core.tenancy.model.invitations import Invitation
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.security_notices import CreatedSecret, EndedCredential
+from core.accounts.model.email_queue import CreatedSecret, EndedCredential
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Role

@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
 from core.kernel.values import Email, new_id

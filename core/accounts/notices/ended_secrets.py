@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events
-from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
-from core.accounts.model.security_notices import EndedCredential
+from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
 from core.kernel.roles import Role
 

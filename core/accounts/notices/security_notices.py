@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, SecretNotice, new_email
-from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
+from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecretNotice, SecurityNotice, new_email
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:

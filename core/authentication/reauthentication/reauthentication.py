@@ -25,7 +25,7 @@ from core.authentication.identities import add_ticket
 from core.authentication.model import login as login_model
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.login import EMAIL, PASSWORD, LoginFailure
-from core.authentication.model.reauthentication import (
+from core.authentication.model.sessions import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
     EmailedCode,

@@ -18,7 +18,7 @@ from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.model.personal_tokens import (
+from core.authentication.model.tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
     NewPersonalToken,

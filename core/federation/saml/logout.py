@@ -25,7 +25,15 @@ from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import SamlIdentityProvider
-from core.federation.saml.model.logout import (
+from core.federation.saml.model.messages import (
+    DestinationMismatch,
+    LogoutRequest,
+    LogoutResponse,
+    ReceivedDocument,
+    SamlMessageInvalid,
+    SamlStatus,
+)
+from core.federation.saml.model.sign_on import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
     InitiatingRequest,
@@ -38,14 +46,6 @@ from core.federation.saml.model.logout import (
     SamlLogout,
     SamlSession,
     SloUrlMissing,
-)
-from core.federation.saml.model.messages import (
-    DestinationMismatch,
-    LogoutRequest,
-    LogoutResponse,
-    ReceivedDocument,
-    SamlMessageInvalid,
-    SamlStatus,
 )
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller

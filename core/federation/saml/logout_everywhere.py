@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.federation.saml.model.logout import EndedSessions, InitiatingRequest
+from core.federation.saml.model.sign_on import EndedSessions, InitiatingRequest
 from core.kernel.callers import ServiceContext
 from core.tenancy import events
 

@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication.model.identities import AlreadyLinked
-from core.authentication.model.reauthentication import OtherIdentity, Reauthentication
+from core.authentication.model.sessions import OtherIdentity, Reauthentication
 from core.authentication.reauthentication import reauthentication
 from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, ProviderState, SignedInAsAnotherUser
 from core.kernel.callers import Person, Visitor

@@ -8,10 +8,9 @@ from core.authentication.model.login import IssuedEmailSignIn
 from core.billing.model.subscriptions import Purchase
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
-from core.tenancy.model.branding import Design
 from core.tenancy.model.invitations import ReceivedInvitation
-from core.tenancy.model.mail_server import MailServer
 from core.tenancy.model.organizations import Organization
+from core.tenancy.model.settings import Design, MailServer
 
 
 @dataclass(frozen=True, slots=True)

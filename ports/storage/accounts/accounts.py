@@ -5,8 +5,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
-from core.accounts.model.email_queue import EmailBacklog
-from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailBacklog, LinkContinuation, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.deferred import Deferred

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.security_notices import AddedSignInMethod
+from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import (
@@ -15,8 +15,7 @@ from core.authentication.model.identities import (
     ServiceOAuthCredentials,
     TokenRenewal,
 )
-from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
 from core.kernel.causes import Caller
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.authentication.model.reauthentication import Reauthentication
 from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
     LiveSessions,
     Presenter,
+    Reauthentication,
     RefreshTokenState,
     RotatedSession,
     Session,

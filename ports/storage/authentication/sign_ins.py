@@ -7,8 +7,10 @@ from uuid import UUID
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, KnownBy, Location
 from core.authentication.model.login import EmailCodeAttempt, EmailSignIn, MfaAttempt, PendingSignIn
-from core.authentication.model.reauthentication import EmailedCode, KeptForm, PendingReauthentication
 from core.authentication.model.sessions import (
+    EmailedCode,
+    KeptForm,
+    PendingReauthentication,
     Session,
 )
 from core.kernel.providers import Provider

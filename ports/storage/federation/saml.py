@@ -8,9 +8,8 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
-from core.federation.saml.model.logout import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import SamlSignOn
+from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession, SamlSignOn
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 

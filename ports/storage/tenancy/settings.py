@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.deferred import Deferred
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.model.branding import BrandingSettings, Design
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
-from core.tenancy.model.mail_server import MailServer, SmtpSettings
+from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
 
 
 class DomainsRead(Protocol):
