@@ -8,8 +8,7 @@ import structlog
 from actors.dispatching import DeliveryQueue, dispatch, log_failure
 from actors.mailbox import Mailbox
 from core.eventing import logout_notices
-from core.eventing.model.logout_notices import ClaimedLogoutNotice
-from core.eventing.model.webhooks import DeliveryOutcome
+from core.eventing.model.webhooks import ClaimedLogoutNotice, DeliveryOutcome
 from ports import Ports
 
 log = structlog.get_logger("logout_notifier")

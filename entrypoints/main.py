@@ -24,7 +24,7 @@ from adapters.saml.libraries import LibraryCheck, XmlLibrariesDisagree
 from core.accounts import platform
 from core.accounts.model.platform import PlatformOwnerExists
 from core.authentication import owner_recovery
-from core.authentication.model import signing_keys as signing_keys_model
+from core.authentication.model import tokens as tokens_model
 from core.authentication.tokens import issuer, signing_keys
 from core.demo import creation
 from core.demo.model.demo import Demo
@@ -329,7 +329,7 @@ def seed_demo(settings: Settings, redirect_uris: Sequence[str]) -> tuple[Demo, s
     return _run_use_case(settings, lambda ports: creation.seed(ports, redirect_uris)), base_url(settings)
 
 
-def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> signing_keys_model.Rotation:
+def rotate_signing_key(settings: Settings, operator: str, is_compromised: bool) -> tokens_model.Rotation:
     """Publish a new signing key, or replace all compromised keys with it."""
     rotate = signing_keys.replace_compromised if is_compromised else signing_keys.rotate
     return _run_use_case(settings, lambda ports: rotate(ports, operator))

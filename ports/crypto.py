@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from core.authentication.model.dpop import NonceKey, SignedProof
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
 from core.kernel.values import Email
@@ -22,7 +22,6 @@ class Passwords(Protocol):
 
     async def hash(self, password: str) -> str:
         """Return a new hash as a PHC string."""
-        ...
 
     async def verify(self, password_hash: str | None, password: str) -> bool:
         """Return whether the password matches the hash.
@@ -30,22 +29,18 @@ class Passwords(Protocol):
         None means that the account does not exist or has no password. The answer is then False and
         takes as long as for any other hash (security B-2).
         """
-        ...
 
     def is_outdated(self, password_hash: str) -> bool:
         """Return whether the hash was made with other parameters than the current ones."""
-        ...
 
     def new_salt(self) -> bytes:
         """Return a salt for `derive` with 128 random bits. It contains the Argon2 parameters, so it stays usable when they change."""
-        ...
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
         """Return 32 bytes derived from this secret and this salt.
 
         For secrets that share a salt, so that a secret can be found among several by one derivation (security M-4).
         """
-        ...
 
 
 class OneTimeCodes(Protocol):
@@ -56,18 +51,15 @@ class OneTimeCodes(Protocol):
 
     def new_secret(self) -> str:
         """Return 160 random bits as 32 characters of base32 (RFC 4648 section 6)."""
-        ...
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
         """Return the `otpauth` URI that gives the secret to an authenticator app. Its label is `<issuer>:<email>`."""
-        ...
 
     def matching_step(self, secret: str, code: str, now: datetime) -> int | None:
         """Return the time step of this code, counted from 1970, or None if the code is wrong.
 
         The current step, the one before it and the one after it are accepted. The call takes the same time for every code.
         """
-        ...
 
 
 class Tokens(Protocol):
@@ -76,26 +68,21 @@ class Tokens(Protocol):
     @property
     def loaded_at(self) -> datetime:
         """The time of the last call of `use`, in UTC."""
-        ...
 
     @property
     def issuer(self) -> str:
         """The issuer of all tokens, which is the base URL."""
-        ...
 
     @property
     def api_audience(self) -> str:
         """The audience of tokens for our own API, as they are issued now."""
-        ...
 
     @property
     def userinfo_audience(self) -> str:
         """The URL of the userinfo endpoint, which is the audience of tokens with a scope unless another resource is granted."""
-        ...
 
     def begin_load(self) -> int:
         """Return the number of a load of the keys. The caller reads them after this call."""
-        ...
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
         """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
@@ -103,50 +90,36 @@ class Tokens(Protocol):
         The keys of a load are ignored if those of a later one are used already: they can include a key
         that was removed. Without `load`, the keys were read just now.
         """
-        ...
 
     def signing_kid(self, now: datetime) -> str | None:
         """Return the id of the key that signs at this time, or None."""
-        ...
 
     async def new_key(self, now: datetime) -> SigningKey:
         """Return a new RSA key of 2048 bits. It is made in a thread, because it takes long."""
-        ...
 
-    def sign(self, claims: Claims) -> str:
-        """Return a signed access token."""
-        ...
-
-    def sign_program(self, claims: ProgramClaims) -> str:
-        """Return a signed access token of a program."""
-        ...
+    def sign(self, claims: Claims) -> str: ...
+    def sign_program(self, claims: ProgramClaims) -> str: ...
 
     def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
         """Return a signed stamp for the thing with this hash."""
-        ...
 
     def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
         """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
-        ...
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return the user, session and client in an ID token of ours, even if it has expired, or its key has retired.
 
         None means that the token is not one of ours, or that its key is deleted.
         """
-        ...
 
     def sign_logout_token(self, token: LogoutToken) -> str:
         """Return a signed logout token (Back-Channel Logout section 2.4)."""
-        ...
 
     def sign_id_token(self, token: IdToken) -> str:
         """Return a signed ID token (OpenID Connect Core section 2)."""
-        ...
 
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
         """Return the claims that `sign_id_token` signs."""
-        ...
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
         """Verify an access token of a user or a program and return its claims (security J-1, J-2, J-3, J-7).
@@ -155,25 +128,18 @@ class Tokens(Protocol):
 
         Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
         """
-        ...
 
     def sign_pre_auth(self, claims: PreAuthClaims) -> str:
         """Return a signed pre-auth token.
 
         Its type and its audience differ from those of an access token (RFC 8725 sections 3.11 and 3.12).
         """
-        ...
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
-        """Verify a pre-auth token and return its claims.
-
-        Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey.
-        """
-        ...
+        """Verify a pre-auth token and return its claims. Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey."""
 
     def jwks(self) -> dict[str, Any]:
         """Return the accepted public keys as a JWK set (RFC 7517)."""
-        ...
 
 
 class ClientAssertions(Protocol):
@@ -181,7 +147,6 @@ class ClientAssertions(Protocol):
 
     def subject(self, assertion: str) -> str | None:
         """Return the claim `sub` without verifying anything, or None if there is none."""
-        ...
 
     def read(self, assertion: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Verify the type and the signature of an assertion and return its claims, which the caller checks.
@@ -190,14 +155,12 @@ class ClientAssertions(Protocol):
 
         Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
         """
-        ...
 
     def check_keys(self, keys: Sequence[Mapping[str, Any]]) -> None:
         """Check that these keys can verify assertions.
 
         Raises: ClientKeysInvalid unless each is RSA with 2048 to 8192 bits, P-256 or Ed25519.
         """
-        ...
 
 
 class PipelineTokens(Protocol):
@@ -205,7 +168,6 @@ class PipelineTokens(Protocol):
 
     def issuer(self, token: str) -> str | None:
         """Return the claim `iss` without verifying anything, or None if there is none."""
-        ...
 
     def read(self, token: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Verify the type and the signature of a token and return its claims, which the caller checks.
@@ -214,7 +176,6 @@ class PipelineTokens(Protocol):
 
         Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
         """
-        ...
 
 
 class DpopProofs(Protocol):
@@ -228,19 +189,13 @@ class DpopProofs(Protocol):
 
         Raises: ProofInvalid.
         """
-        ...
 
-    def nonce_key(self, period: int) -> NonceKey | None:
-        """Return the key of a period, if this process knows it."""
-        ...
+    def nonce_key(self, period: int) -> NonceKey | None: ...
 
     def keep_nonce_key(self, key: NonceKey) -> None:
         """Keep the key of a period, and forget those of earlier periods except the one before."""
-        ...
 
-    def forget_nonce_keys(self) -> None:
-        """Forget all keys of nonces."""
-        ...
+    def forget_nonce_keys(self) -> None: ...
 
 
 class Certificates(Protocol):
@@ -252,7 +207,6 @@ class Certificates(Protocol):
         `organization` and `name` become the O and CN of the subject. The certificate is valid for
         `years` from the second of `now`. It is made in a thread, because it takes long.
         """
-        ...
 
     async def read(self, pem: str) -> str:
         """Return a service's certificate in canonical PEM. Its validity does not matter, because the service's admin registered it.
@@ -260,11 +214,9 @@ class Certificates(Protocol):
         Raises: SloCertificateInvalid if it is not one X.509 certificate with an RSA key of 2048 to
         8192 bits.
         """
-        ...
 
     async def valid_until(self, pem: str) -> datetime:
         """Return the end of the validity of a certificate that `read` returned, in UTC."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,18 +236,12 @@ class Vault(Protocol):
 
     def seal(self, plaintext: bytes, context: SecretContext) -> bytes:
         """Encrypt a value with the active key."""
-        ...
 
     def open(self, sealed: bytes, context: SecretContext) -> bytes:
-        """Decrypt a value.
-
-        Raises: SealBroken if the key is not configured, or the value was changed or belongs to another context.
-        """
-        ...
+        """Decrypt a value. Raises: SealBroken if the key is not configured, or the value was changed or belongs to another context."""
 
     def is_current(self, sealed: bytes) -> bool:
         """Return whether the value was encrypted with the active key."""
-        ...
 
 
 class SealBroken(Exception):

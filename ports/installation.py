@@ -10,33 +10,24 @@ class Installation(Protocol):
     """This process, and the settings that all processes of the service share."""
 
     @property
-    def version(self) -> str:
-        """The version of Gatehouse."""
-        ...
+    def version(self) -> str: ...
 
     @property
-    def process_id(self) -> int:
-        """The id of this process in the operating system."""
-        ...
+    def process_id(self) -> int: ...
 
     @property
     def connections(self) -> ConnectionCounts:
         """The database connections of this process now."""
-        ...
 
     @property
     def has_mail_server(self) -> bool:
         """Whether the platform has a mail server. Otherwise, emails are written to a folder."""
-        ...
 
     def actors(self) -> Sequence[ActorState]:
         """Return the actors of this process, sorted by name."""
-        ...
 
     async def run_checks(self) -> Sequence[CheckFinding]:
         """Return the findings of `gatehouse doctor`, at most a minute old. The checks contact servers, which can take half a minute."""
-        ...
 
     def settings(self) -> Sequence[SettingInForce]:
         """Return all settings, in the order of the settings model. Secrets have no value (security L-3)."""
-        ...

@@ -12,7 +12,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current time in UTC, with its time zone."""
-        ...
 
 
 class Metrics(Protocol):
@@ -20,60 +19,41 @@ class Metrics(Protocol):
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
-        ...
 
-    def login_failed(self, reason: LoginFailure) -> None:
-        """Count a refused login."""
-        ...
-
-    def token_issued(self) -> None:
-        """Count an issued access token."""
-        ...
+    def login_failed(self, reason: LoginFailure) -> None: ...
+    def token_issued(self) -> None: ...
 
     def job_done(self, job_type: str, seconds: float) -> None:
         """Count a piece of background work that ended, successfully or not."""
-        ...
 
     def mail_attempt_failed(self) -> None:
         """Count an attempt to send an email that failed. The email is tried again, or given up."""
-        ...
 
-    def mail_ended(self, outcome: EmailOutcome) -> None:
-        """Count an email that left the queue."""
-        ...
+    def mail_ended(self, outcome: EmailOutcome) -> None: ...
 
     def mail_queue(self, depth: int, age: float) -> None:
         """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""
-        ...
 
     def actor_restarted(self, actor: str, reason: str) -> None:
         """Count a restart of an actor. `reason` is `failure`, or `outage` if the database or another server was down."""
-        ...
 
     def siem_failed(self, reason: str) -> None:
         """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
-        ...
 
     def siem_dropped(self, entries: int) -> None:
         """Count entries that were dropped because their SIEM did not accept them for too long."""
-        ...
 
     def webhook_delivered(self, seconds: float) -> None:
         """Count a delivery that a webhook accepted, with the time since its event."""
-        ...
 
     def logout_notified(self, seconds: float) -> None:
         """Count a logout notice that an application accepted, with the time since the end of the session."""
-        ...
 
     def queue_depth(self, depth: int) -> None:
         """Set the number of pieces of background work that are due."""
-        ...
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
         """Set the numbers of database connections of this process."""
-        ...
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
         """Set the platform's gauges."""
-        ...

@@ -13,7 +13,7 @@ from core.kernel.outbound import Reply
 from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.mail_server import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,6 @@ class EmailTemplates(Protocol):
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
         """Render a prepared email. All our links start with the configured base URL (security E-2)."""
-        ...
 
 
 class MailRefused(Exception):
@@ -56,11 +55,9 @@ class MailTransport(Protocol):
 
         Raises: MailRefused. Its text quotes nothing that an organization's server sent.
         """
-        ...
 
     async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
         """Send an email through an organization's mail server to test it. It returns within 15 s."""
-        ...
 
 
 class TxtRecords(Protocol):
@@ -74,7 +71,6 @@ class TxtRecords(Protocol):
 
         Raises: DnsFailed.
         """
-        ...
 
 
 class UserAgentParser(Protocol):
@@ -82,7 +78,6 @@ class UserAgentParser(Protocol):
 
     def parse(self, agent: str | None) -> ParsedUserAgent:
         """Parse the first 512 characters of a header, within a few milliseconds. None means that the request had no header."""
-        ...
 
 
 class GeoIp(Protocol):
@@ -90,7 +85,6 @@ class GeoIp(Protocol):
 
     def locate(self, address: str | None) -> Location | None:
         """Return the location of this address, or None if it is unknown or no GeoIP file is configured."""
-        ...
 
 
 class Anonymizers(Protocol):
@@ -98,7 +92,6 @@ class Anonymizers(Protocol):
 
     def has(self, address: str | None) -> bool:
         """Return whether this address belongs to a VPN or a proxy. Without a configured file, none does."""
-        ...
 
 
 class HttpSender(Protocol):
@@ -113,7 +106,6 @@ class HttpSender(Protocol):
 
         Raises: SendFailed.
         """
-        ...
 
 
 class ClientKeys(Protocol):
@@ -124,14 +116,12 @@ class ClientKeys(Protocol):
 
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return the keys, and whether they were fetched now. It returns within 5 s. Raises: ClientAssertionInvalid."""
-        ...
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
         """Return keys that are newer than `keys`, or None if they were fetched for this reason less than a minute ago.
 
         Raises: ClientAssertionInvalid.
         """
-        ...
 
 
 class IssuerKeys(Protocol):
@@ -142,11 +132,9 @@ class IssuerKeys(Protocol):
 
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
         """Return the keys of the issuer, and whether they were fetched now. It returns within 10 s. Raises: ClientAssertionInvalid."""
-        ...
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
         """Return keys that are newer than `keys`, as `ClientKeys.get_newer` does. Raises: ClientAssertionInvalid."""
-        ...
 
 
 class IdentityProviders(Protocol):
@@ -158,15 +146,12 @@ class IdentityProviders(Protocol):
 
     def is_configured(self, provider: Provider) -> bool:
         """Return whether the URLs of the provider are configured. A service with its own credentials can then use it."""
-        ...
 
     def platform_client(self, provider: Provider) -> ProviderClient | None:
         """Return the platform's OAuth client at the provider, or None if there is none."""
-        ...
 
     def is_issuer(self, provider: Provider, issuer: str) -> bool:
         """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""
-        ...
 
     def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
         """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.
@@ -174,7 +159,6 @@ class IdentityProviders(Protocol):
         With `request.fresh_since`, providers in SUPPORTS_REAUTHENTICATION are told to authenticate
         the user again. This overrides parameters in the operator's URL.
         """
-        ...
 
     async def identify(self, provider: Provider, request: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Redeem a code and return the user that the provider authenticated.
@@ -185,14 +169,12 @@ class IdentityProviders(Protocol):
 
         Raises: ProviderFailed; ReauthenticationNotConfirmed if the provider did not authenticate the user again.
         """
-        ...
 
     async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
         """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new one.
 
         Raises: ProviderFailed.
         """
-        ...
 
 
 class Payments(Protocol):
@@ -205,36 +187,30 @@ class Payments(Protocol):
     @property
     def is_on(self) -> bool:
         """Whether the payment provider is configured. The other methods may only be called if it is."""
-        ...
 
     async def create_customer(self, org_id: UUID, name: str, key: UUID) -> str:
         """Create a customer for an organization and return the provider's id of it. Calls with the same key create one customer.
 
         Raises: IdempotencyKeySpent if the key will never succeed.
         """
-        ...
 
     async def begin_checkout(self, checkout: Checkout, customer_id: str) -> CheckoutSession:
         """Create the provider's session for this checkout. Repeated calls return the same session.
 
         Raises: CustomerNotFound; IdempotencyKeySpent if the provider will never create this session.
         """
-        ...
 
     async def subscription(self, id_: str) -> ProviderSnapshot | None:
         """Return a subscription with its current state, or None if the provider does not know it."""
-        ...
 
     async def subscriptions_of(self, customer_id: str, since: datetime) -> list[ProviderSnapshot]:
         """Return the customer's subscriptions in every state that were created after `since`, or shortly before it.
 
         At most a few hundred are returned, the newest ones.
         """
-        ...
 
     async def cancel(self, id_: str) -> bool:
         """End a subscription immediately. Return False if the provider does not know it.
 
         A subscription that has already ended counts as canceled.
         """
-        ...

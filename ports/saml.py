@@ -25,14 +25,12 @@ class SamlDocuments(Protocol):
         Raises: SamlMessageInvalid, also for a DOCTYPE, a processing instruction, and any encoding
         but UTF-8.
         """
-        ...
 
     async def service_provider_metadata(self, document: bytes) -> ServiceProviderMetadata:
         """Parse the metadata of one service provider, in a thread. Signatures and the validity of the metadata are ignored.
 
         Raises: MetadataInvalid, for the documents that `read` refuses too; NoServiceProvider; SeveralServiceProviders.
         """
-        ...
 
     async def is_signed(self, received: ReceivedDocument, certificate: str) -> bool:
         """Return whether the service signed the message with the key of this certificate (PEM).
@@ -42,11 +40,9 @@ class SamlDocuments(Protocol):
 
         Raises: LogoutSignatureInvalid if there is another signature; SamlMessageInvalid, as `read`.
         """
-        ...
 
     async def metadata(self, provider: SamlIdentityProvider, certificates: Sequence[SamlCertificate]) -> bytes:
         """Return an EntityDescriptor with these certificates in this order, which is valid by the schema."""
-        ...
 
     async def response(self, provider: SamlIdentityProvider, response: SamlResponse) -> bytes:
         """Return a Response to the ACS URL.
@@ -54,20 +50,11 @@ class SamlDocuments(Protocol):
         It is signed as configured, the assertion first. A Response without an assertion is always
         signed.
         """
-        ...
 
     async def logout_request(self, provider: SamlIdentityProvider, request_id: str, name_id: NameId, session_index: str) -> str:
-        """Return the SLO URL of the service with a signed LogoutRequest.
-
-        Source: SAML bindings section 3.4.
-        """
-        ...
+        """Return the SLO URL of the service with a signed LogoutRequest. Source: SAML bindings section 3.4."""
 
     async def logout_response(
         self, provider: SamlIdentityProvider, in_response_to: str, status: SamlStatus | None, relay_state: str | None
     ) -> str:
-        """Return the SLO URL of the service with a signed LogoutResponse to its request.
-
-        The status None means success.
-        """
-        ...
+        """Return the SLO URL of the service with a signed LogoutResponse to its request. The status None means success."""

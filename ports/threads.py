@@ -11,4 +11,3 @@ class WorkerThreads(Protocol):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return its result. Raises: the errors of `work`."""
-        ...

@@ -9,7 +9,7 @@ from uuid import UUID
 from adapters.crypto.signed_tokens import ACCESS_TOKEN, LoadedKey, SignedTokens, check_retirement
 from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import API_PATH, USERINFO_PATH
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims, ProgramClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email, digest

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from core.applications.model.client_settings import thumbprint
-from core.authentication.model.signing_keys import SigningKey, UnknownKey, choose_signing_key
+from core.authentication.model.tokens import SigningKey, UnknownKey, choose_signing_key
 from core.kernel.errors import TokenInvalid, WrongToken
 
 ALGORITHM = "RS256"

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
 from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN, STAMP
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
-from core.authentication.model.signing_keys import UnknownKey
+from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 

@@ -11,13 +11,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 
 from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
 from core.authentication.model.login import IssuedEmailSignIn
-from core.authentication.model.reauthentication import CODE_TTL
+from core.authentication.model.sessions import CODE_TTL
 from core.kernel.display import PRODUCT, ROLES, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.branding import Color, ColorScheme, Design, Palette, derive_palette
 from core.tenancy.model.invitations import ReceivedInvitation
+from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
 from ports.outside import EmailMessage
 
 # The paths of links in emails, below the base URL.

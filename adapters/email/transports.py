@@ -15,7 +15,7 @@ import trio
 from adapters.email.mime import parse_sender, to_mime
 from adapters.email.smtp import SmtpClient, SmtpFailed, SmtpServer, SmtpSession, SmtpStage, describe_smtp_error, run_session
 from adapters.http.guard import Guard, TargetRefused
-from core.tenancy.model.mail_server import IMPLICIT_TLS, MailServer, MailServerCheck
+from core.tenancy.model.settings import IMPLICIT_TLS, MailServer, MailServerCheck
 from ports.outside import EmailMessage, MailRefused
 
 if TYPE_CHECKING:

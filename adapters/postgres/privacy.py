@@ -10,7 +10,7 @@ from adapters.postgres.tenancy.invitations import INVITATION
 from core.accounts.model.accounts import EmailTaken
 from core.kernel.callers import Person
 from core.kernel.values import Email, new_id
-from core.maintenance.model.log_redaction import PersonalLog
+from core.maintenance.model.housekeeping import PersonalLog
 from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipControl
 from core.tenancy.model.invitations import Invitation
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
 from core.accounts.model.accounts import (
@@ -20,22 +23,24 @@ from core.accounts.model.accounts import (
     new_account,
 )
 from core.accounts.model.attempt_limits import SecretKind, session_subject
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
-from core.accounts.model.security_notices import UNDO_TTL, AddedSignInMethod
+from core.accounts.model.email_queue import (
+    TO_ACCOUNT_PAGE,
+    UNDO_TTL,
+    AddedSignInMethod,
+    EmailKind,
+    LinkContinuation,
+    TokenPurpose,
+    new_email,
+)
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Email, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -49,7 +54,7 @@ async def register(
     organization is active. It has no power over the account: a registration proves nothing
     (security A-7). `sign_up` is that of our page; the API has none.
 
-    Raises: EmailTaken; the errors of `check_new_password`.
+    Raises: EmailTaken.
     """
     check_new_password(password, email, ports.policy.common_passwords)
     password_hash = await ports.passwords.hash(password)
@@ -117,10 +122,7 @@ async def find_verified_email(ports: Ports, token: str) -> Email | None:
 
 
 async def redeem_verification(tx: Transaction, token: str, now: datetime) -> Account:
-    """Use up the verification link of a sign-up, and return its account, locked and verified.
-
-    Raises: LinkInvalid.
-    """
+    """Use up the verification link of a sign-up, and return its account, locked and verified. Raises: LinkInvalid."""
     account, email = await _redeem(tx, TokenPurpose.VERIFY_EMAIL, token, now)
     if not account.is_usable or email != account.email:
         raise LinkInvalid
@@ -150,10 +152,7 @@ async def resend_verification(
 
 
 async def resend_own_verification(ports: Ports, caller: Person) -> None:
-    """Queue a verification email to the new address of the caller's pending change, or else to their present address.
-
-    Raises: the errors of `email_changes.resend`.
-    """
+    """Queue a verification email to the new address of the caller's pending change, or else to their present address."""
     if not await email_changes.resend(ports, caller):
         await resend_verification(ports, caller, caller.email)
 
@@ -197,7 +196,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
     end, and so does a pending change of the address. `kept` are the ids in `PasswordReset.added` that the
     user recognized: the other linked accounts and second factor end. Without it, the recent ones end.
 
-    Raises: LinkInvalid; the errors of `check_new_password`.
+    Raises: LinkInvalid.
     """
     async with ports.storage.reading() as read:  # saves the expensive hash; `_redeem` decides
         email = await read.one_time_tokens.live_email(digest(token), TokenPurpose.RESET_PASSWORD, ports.clock.now()) or refuse(LinkInvalid)
@@ -265,19 +264,13 @@ async def _redeem(tx: Transaction, purpose: TokenPurpose, token: str, now: datet
 
 
 async def get_own(ports: Ports, caller: Person) -> Account:
-    """Return the caller's account.
-
-    Raises: AccountGone.
-    """
+    """Return the caller's account. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
 
 
 async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
-    """Set the first password of an account. No session ends.
-
-    Raises: PasswordAlreadySet; the errors of `check_new_password` and `lock_own_account`.
-    """
+    """Set the first password of an account. No session ends. Raises: PasswordAlreadySet."""
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     check_new_password(new_password, account.email, ports.policy.common_passwords)
@@ -300,8 +293,8 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 
     So does a pending change of the address that another session requested.
 
-    Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts; NoPasswordSet;
-    the errors of `check_new_password` and `lock_own_account`.
+    Raises: CurrentPasswordWrong, which counts as a failed attempt in this session; TooManyAttempts;
+    NoPasswordSet.
     """
     check_password_length(current)
     async with ports.storage.reading() as read:

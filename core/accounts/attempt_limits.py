@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> None:
-    """Count one more attempt to guess the secret of `subject`.
-
-    Raises: TooManyAttempts if the attempt must wait; it is then not counted.
-    """
+    """Count one more attempt to guess the secret of `subject`. Raises: TooManyAttempts if the attempt must wait; it is then not counted."""
     now = ports.clock.now()
     async with ports.storage.autocommit() as statements:
         blocked_until = await statements.attempt_limits.count_attempt(secret, subject, attempt_limit(ports.policy, secret), now)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.accounts.model import risk
 from core.accounts.model.devices import (
     NAME_LENGTH,
     TRUST_TOKEN_TTL,
@@ -16,22 +18,19 @@ from core.accounts.model.devices import (
     DeviceNotFound,
     DeviceOfAnotherUser,
     ListedDevice,
+    LoginRisk,
     PresentedDevice,
+    assess,
     client_hash_of,
     trust_hash_of,
 )
 from core.accounts.own_account import lock_own_account
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.risk import LoginRisk
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -39,10 +38,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(ports: Ports, caller: Caller, client: PresentedDevice) -> DeviceFingerprint:
-    """Collect the properties of the device behind a request.
-
-    This takes a few milliseconds, so call it before locking an account.
-    """
+    """Collect the properties of the device behind a request. This takes a few milliseconds, so call it before locking an account."""
     return DeviceFingerprint(
         trust_hash=trust_hash_of(client),
         client_hash=client_hash_of(client),
@@ -66,7 +62,7 @@ async def match_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
     """
     known = await tx.devices.find_match(user_id, fingerprint, org_id, now)
     is_new, has_location = known.device is None, fingerprint.location is not None
-    assessment = risk.assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
+    assessment = assess(known.history, is_new_device=is_new, location_is_known=has_location, is_anonymized=fingerprint.is_anonymized)
     if known.device is None:
         device = new_device(user_id, fingerprint, assessment, now)
     else:
@@ -154,10 +150,7 @@ def list_own(ports: Ports, caller: Person) -> Batches[ListedDevice]:
 
 
 async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
-    """Return one of the caller's devices.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser.
-    """
+    """Return one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser."""
     async with ports.storage.reading() as read:
         listed = await _own_device(read, caller, device_id, ports.clock.now())
     if listed.device.revoked_at is not None:
@@ -166,10 +159,7 @@ async def find(ports: Ports, caller: Person, device_id: UUID) -> ListedDevice:
 
 
 async def rename(ports: Ports, caller: Person, device_id: UUID, name: str) -> Device:
-    """Rename one of the caller's devices.
-
-    Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded.
-    """
+    """Rename one of the caller's devices. Raises: DeviceNotFound; DeviceOfAnotherUser; SessionEnded."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         device = (await _lock_own_device(tx, caller, device_id, now)).device
@@ -202,7 +192,7 @@ async def _lock_own_device(tx: Transaction, caller: Person, device_id: UUID, now
 
     Because of the lock, one of two devices that revoke each other waits, and then its session has ended.
 
-    Raises: DeviceNotFound; DeviceOfAnotherUser; the errors of `lock_own_account`.
+    Raises: DeviceNotFound; DeviceOfAnotherUser.
     """
     await lock_own_account(tx, caller, now)
     return await _own_device(tx, caller, device_id, now)

@@ -7,7 +7,9 @@ Organizations change the addresses of accounts that they control at once.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events
 from core.accounts.model.accounts import (
@@ -19,20 +21,16 @@ from core.accounts.model.accounts import (
     TooManyEmailChanges,
     new_email_change,
 )
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import require_sign_in
+from core.kernel.callers import Person
 from core.kernel.sign_in_age import SignInAge
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from core.accounts.model.accounts import Account, EmailChange
-    from core.kernel.callers import Person
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -51,8 +49,8 @@ async def request(ports: Ports, caller: Person, email: Email) -> EmailChange | N
     pending one. For the same address again, only the proof is sent again. The present address cancels the
     pending change, and returns None.
 
-    Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree; TooManyEmailChanges; the errors of
-    `lock_own_account`.
+    Raises: SignInNotRecent for another address, if the sign-in is not fresh; EmailNotFree;
+    TooManyEmailChanges.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -88,10 +86,7 @@ async def _add(ports: Ports, tx: Transaction, account: Account, session_id: UUID
 
 
 async def cancel(ports: Ports, caller: Person) -> None:
-    """Cancel the caller's pending change. Without one, nothing happens.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Cancel the caller's pending change. Without one, nothing happens."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -106,10 +101,7 @@ async def cancel_of_other_sessions(tx: Transaction, user_id: UUID, session_id: U
 
 
 async def resend(ports: Ports, caller: Person) -> bool:
-    """Queue another email with the link that proves the new address. Return whether a change is pending.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Queue another email with the link that proves the new address. Return whether a change is pending."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -159,10 +151,7 @@ async def end_all(tx: Transaction, account: Account, now: datetime) -> None:
 
 
 async def _set_email(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
-    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins.
-
-    Raises: EmailNotFree.
-    """
+    """Set an unverified address, and end links that were sent to the old one, and pending sign-ins. Raises: EmailNotFree."""
     try:
         await tx.accounts.change_email(account.id, email, now)
     except EmailTaken:

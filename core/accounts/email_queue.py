@@ -9,6 +9,7 @@ with the same Message-ID.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts.model.email_queue import (
@@ -23,8 +24,6 @@ from core.accounts.model.email_queue import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from ports import Ports
 
 

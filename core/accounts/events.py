@@ -1,18 +1,12 @@
 """Events about accounts."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from uuid import UUID
 
-from typing import TYPE_CHECKING
-
+from core.accounts.model.email_queue import EndedCredential
+from core.kernel.callers import ServiceContext
 from core.kernel.event_catalog import EVENT_KINDS, Event
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import EndedCredential
-    from core.kernel.callers import ServiceContext
-    from core.kernel.providers import Provider
+from core.kernel.providers import Provider
 
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:

@@ -6,17 +6,15 @@ has verified, or the token in the email of an invitation.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
-from core.accounts.model.accounts import AccountOrigin
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, AccountOrigin
+from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import NO_PROFILE
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
     from ports.storage import Transaction
 
 

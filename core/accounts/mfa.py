@@ -8,9 +8,13 @@ that starts the session.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, events
+from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import (
@@ -34,18 +38,13 @@ from core.accounts.model.mfa import (
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
-    from core.kernel.deferred import Deferred
     from ports import Ports
     from ports.storage import Transaction
 
@@ -54,10 +53,7 @@ if TYPE_CHECKING:
 
 
 async def get_status(ports: Ports, caller: Person) -> MfaStatus:
-    """Return the status of the caller's second factor.
-
-    Raises: AccountGone.
-    """
+    """Return the status of the caller's second factor. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         return await read.mfa.status(caller.user_id) or refuse(AccountGone)
 
@@ -140,10 +136,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
 
 
 def _confirmable(enrollment: MfaEnrollment | None, now: datetime) -> MfaEnrollment:
-    """Return the enrollment if it is pending.
-
-    Raises: AlreadyEnabled; NotSetUp.
-    """
+    """Return the enrollment if it is pending. Raises: AlreadyEnabled; NotSetUp."""
     if enrollment is not None and enrollment.enabled_at is not None:
         raise AlreadyEnabled
     if enrollment is None or not enrollment.is_pending(now):
@@ -168,10 +161,7 @@ async def disable(ports: Ports, caller: Person) -> bool:
 
 
 async def regenerate_backup_codes(ports: Ports, caller: Person) -> Sequence[str]:
-    """Replace all backup codes, and return the new ones.
-
-    Raises: NotEnabled.
-    """
+    """Replace all backup codes, and return the new ones. Raises: NotEnabled."""
     async with ports.storage.reading() as read:
         status = await read.mfa.status(caller.user_id) or refuse(AccountGone)
     if status.enabled_at is None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from core.accounts.model.accounts import Account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import Person
     from ports.storage import Transaction
 
 

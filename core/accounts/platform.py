@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events, mailbox
-from core.accounts.model.accounts import check_new_password, new_account
+from core.accounts.model.accounts import Account, check_new_password, new_account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, OwnerChange, new_email
 from core.accounts.model.platform import (
@@ -25,17 +27,12 @@ from core.accounts.model.platform import (
 )
 from core.accounts.notices import ended_secrets
 from core.kernel.access import NotAPlatformOwner
-from core.kernel.callers import Person
+from core.kernel.callers import Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import ProgramStopped, refuse
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import PlatformCaller
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -46,7 +43,7 @@ async def create_first_owner(ports: Ports, email: Email, password: str) -> None:
     If the address has an account, its password and sessions may belong to a squatter, so all access
     to it is revoked first.
 
-    Raises: PlatformOwnerExists; AccountNotUsable; the errors of `check_new_password`.
+    Raises: PlatformOwnerExists; AccountNotUsable.
     """
     async with ports.storage.reading() as read:
         if await read.accounts.platform_owner_exists():  # saves the expensive hash; checked again under the lock

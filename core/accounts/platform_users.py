@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events, mfa
+from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import (
@@ -22,16 +25,12 @@ from core.accounts.model.platform import (
 from core.accounts.platform import lock_target_account
 from core.kernel import event_catalog
 from core.kernel.access import NotAPlatformOwner
+from core.kernel.callers import PlatformCaller
 from core.kernel.errors import refuse
+from core.kernel.event_catalog import Event
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import PlatformCaller
-    from core.kernel.event_catalog import Event
     from ports import Ports
     from ports.storage import Transaction
 
@@ -57,19 +56,13 @@ async def list_owners(ports: Ports) -> Sequence[FoundUser]:
 
 
 async def find(ports: Ports, user_id: UUID) -> Account:
-    """Return an account.
-
-    Raises: AccountNotFound.
-    """
+    """Return an account. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         return await read.accounts.by_id(user_id) or refuse(AccountNotFound)
 
 
 async def get_mfa_status(ports: Ports, user_id: UUID) -> UserMfaStatus:
-    """Return the status of a user's second factor.
-
-    Raises: AccountNotFound.
-    """
+    """Return the status of a user's second factor. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         return await read.platform_users.mfa_status(user_id) or refuse(AccountNotFound)
 
@@ -126,10 +119,7 @@ async def reactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
 
 async def lock_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> Account:
-    """Lock the account of a user, and the caller's rights.
-
-    Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized.
-    """
+    """Lock the account of a user, and the caller's rights. Raises: NotAPlatformOwner; AccountNotFound; AccountAnonymized."""
     account, caller_is_owner = await lock_target_account(tx, caller, user_id)
     if not caller_is_owner:
         raise NotAPlatformOwner

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts import events
+from core.accounts.model.accounts import Account
+from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.profiles import OwnProfile, Profile, ProfileChanges
-    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def get_own(ports: Ports, caller: Person) -> OwnProfile:
-    """Return the caller's profile.
-
-    Raises: AccountGone.
-    """
+    """Return the caller's profile. Raises: AccountGone."""
     async with ports.storage.reading() as read:
         own = await read.accounts.own_profile(caller.user_id, ports.clock.now()) or refuse(AccountGone)
     return own.seen_by(caller)
 
 
 async def change(ports: Ports, caller: Person, changes: ProfileChanges) -> Profile:
-    """Change the caller's profile, and return it. Equal values change nothing.
-
-    Raises: the errors of `lock_own_account`.
-    """
+    """Change the caller's profile, and return it. Equal values change nothing."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import email_changes, events, mfa
-from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import EmailKind, SecurityNotice, UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.security_notices import UndoableChanges, UndoLinkInvalid, UndoneChanges, possible_starts
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.security_notices import SecurityNotice
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import events, services
-from core.applications.model.services import ServiceNotFound
-from core.applications.model.users import AccessPolicy, AssigneeNotFound, EnrollmentOrigin, NotAssigned
+from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, Assignment, EnrollmentOrigin, NotAssigned
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Email
+from core.kernel.values import Email, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.applications.model.users import AccessSettings, Assignment
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from ports import Ports
     from ports.storage import Transaction
 
@@ -33,7 +29,7 @@ async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, set
     groups. With another policy the directory could no longer remove users, so changing the policy
     from `assigned` ends its assignments.
 
-    Raises: LaunchUrlInvalid, ServiceNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: LaunchUrlInvalid, ServiceNotFound.
     """
     settings = settings.validated()
     async with ports.storage.transaction(by=caller) as tx:
@@ -59,10 +55,7 @@ async def _end_directory_assignments(tx: Transaction, service: Service) -> None:
 async def list_assignments(
     ports: Ports, caller: OrganizationCaller, slug: str, page: Page, *, search: str | None = None
 ) -> PageResult[Assignment]:
-    """Return a page of the users that are assigned to the service. `search` is a part of an email address.
-
-    Raises: ServiceNotFound.
-    """
+    """Return a page of the users that are assigned to the service. `search` is a part of an email address. Raises: ServiceNotFound."""
     text = Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -75,7 +68,7 @@ async def assign(ports: Ports, caller: OrganizationCaller, slug: str, user_id: U
     Other users are refused: being an end user would show the organization more about them, although
     they took no part. Nothing changes if an admin or an API key has assigned the user.
 
-    Raises: ServiceNotFound, AssigneeNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: ServiceNotFound, AssigneeNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -96,8 +89,6 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, slug: str, e
     """Assign the user with this address to a service, as `assign` does. Return their id.
 
     The refusal is the same for an address without an account.
-
-    Raises: the errors of `assign`.
     """
     async with ports.storage.reading() as read:
         await read.services.by_slug(caller.acts_in.id, slug) or refuse(ServiceNotFound)
@@ -127,7 +118,7 @@ async def unassign(ports: Ports, caller: OrganizationCaller, slug: str, user_id:
     The user remains an end user of the service if they have signed in to it, or if an API key
     created them.
 
-    Raises: ServiceNotFound, NotAssigned; the errors of `organizations.lock_organization_for`.
+    Raises: ServiceNotFound, NotAssigned.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, slug, Capability.END_USERS_MANAGE)

@@ -7,6 +7,7 @@ number of logins (security N-6).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,11 @@ from core.applications.model.analytics import (
     ServiceLogins,
     ServiceUsage,
 )
+from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.values import Batches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from core.billing.model.subscriptions import SubscriptionStatus
-    from core.kernel.callers import OrganizationCaller, ServiceKey
     from ports import Ports
 
 
@@ -69,10 +68,7 @@ def list_recent_logins(ports: Ports, caller: OrganizationCaller, limit: int) -> 
 
 
 async def analyze_service(ports: Ports, caller: ServiceKey, date_range: DateRange) -> ServiceAnalytics:
-    """Return the figures of the API key's service.
-
-    `date_range` applies to logins by day and by provider. All other figures are current.
-    """
+    """Return the figures of the API key's service. `date_range` applies to logins by day and by provider. All other figures are current."""
     now = ports.clock.now()
     org_id, service_id = caller.service.org_id, caller.service.id
     async with ports.storage.reading() as read:

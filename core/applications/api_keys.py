@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.api_keys import (
@@ -17,22 +19,15 @@ from core.applications.model.api_keys import (
     generate_key,
     parse_permissions,
 )
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.access import require_permission
-from core.kernel.callers import ServiceKey
+from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
-from core.kernel.values import digest, new_id
+from core.kernel.values import PageResult, digest, new_id
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import PageResult
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -44,8 +39,7 @@ async def create(
 ) -> tuple[ApiKey, str]:
     """Create a key for the service and return it with its secret, which cannot be read again.
 
-    Raises: NoPermissions, UnknownPermission, DuplicatePermission; the errors of
-    `services.lock_organization_for`.
+    Raises: NoPermissions, UnknownPermission, DuplicatePermission.
     """
     granted = parse_permissions(permissions)
     now = ports.clock.now()
@@ -84,10 +78,7 @@ async def find(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID
 
 
 async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UUID) -> None:
-    """Delete a key. Its next request is refused.
-
-    Raises: ApiKeyNotFound; the errors of `services.lock_organization_for`.
-    """
+    """Delete a key. Its next request is refused. Raises: ApiKeyNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await services.lock_organization_for(tx, caller, slug, Capability.API_KEYS_MANAGE)
         key = await tx.api_keys.by_id(organization.id, service.id, key_id) or refuse(ApiKeyNotFound)

@@ -11,6 +11,7 @@ up after GIVE_UP_AFTER.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import events
 from core.applications.model.plans import (
@@ -26,8 +27,6 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, StorageDown
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ports import Ports
 
 

@@ -7,18 +7,16 @@ organizations (security T-3).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Email
+from core.kernel.values import Email, Page, PageResult
 from core.tenancy import events, organizations
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from ports import Ports
 
 
@@ -55,7 +53,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons end as well, because they would
     start new sessions. All other sessions continue.
 
-    Raises: EndUserNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: EndUserNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

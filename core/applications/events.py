@@ -1,22 +1,16 @@
 """Constructors for the events of services, plans, API keys and their users."""
 
-from __future__ import annotations
+from typing import Any
+from uuid import UUID
 
-from typing import TYPE_CHECKING, Any
-
+from core.applications.model.api_keys import ApiKey
 from core.applications.model.client_settings import thumbprint
-from core.applications.model.services import ServiceSettings
+from core.applications.model.plans import Cancellation, Plan
+from core.applications.model.services import Service, ServiceSettings
+from core.applications.model.users import EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
+from core.kernel.roles import Role
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.applications.model.api_keys import ApiKey
-    from core.applications.model.plans import Cancellation, Plan
-    from core.applications.model.services import Service
-    from core.applications.model.users import EnrollmentOrigin
-    from core.kernel.roles import Role
 
 
 def user_created(user_id: UUID, service: Service) -> Event:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
+from core.kernel.callers import OrganizationCaller
 
 if TYPE_CHECKING:
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 

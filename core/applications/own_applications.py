@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from core.applications.model.users import OwnApplication
+from core.kernel.callers import Person
+
 if TYPE_CHECKING:
-    from core.applications.model.users import OwnApplication
-    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import events, services
 from core.applications.model.plans import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Batches, new_id, provided
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from core.applications.model.plans import PlanChanges, PlanTerms
-    from core.applications.model.services import Service
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -42,10 +40,7 @@ async def list_plans(ports: Ports, caller: OrganizationCaller, slug: str) -> Bat
 
 
 async def create(ports: Ports, caller: OrganizationCaller, slug: str, terms: PlanTerms) -> Plan:
-    """Add a plan to the service.
-
-    Raises: CurrencyInvalid, FeaturesTooLong; the errors of `services.lock_organization_for`.
-    """
+    """Add a plan to the service. Raises: CurrencyInvalid, FeaturesTooLong."""
     now = ports.clock.now()
     currency, features = parse_currency(terms.currency), check_features(terms.features)
     async with ports.storage.transaction(by=caller) as tx:

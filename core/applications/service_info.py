@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from core.applications import api_keys, services
 from core.applications.model import services as services_model
 from core.applications.model.api_keys import ApiKeyInvalid
+from core.applications.model.services import Service, ServiceSettings
+from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
 
 if TYPE_CHECKING:
-    from core.applications.model.services import Service, ServiceSettings
-    from core.kernel.callers import ServiceKey
     from ports import Ports
 
 
@@ -23,10 +23,7 @@ async def find(ports: Ports, caller: ServiceKey) -> Service:
 
 
 async def update(ports: Ports, caller: ServiceKey, settings: ServiceSettings) -> Service:
-    """Apply these settings to the service of the key. `settings` must not contain a service type.
-
-    Raises: the errors of `services.apply_settings` and `api_keys.lock_organization_for`.
-    """
+    """Apply these settings to the service of the key. `settings` must not contain a service type."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await api_keys.lock_organization_for(tx, caller, Permission.WRITE_SERVICE, now)

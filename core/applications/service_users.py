@@ -7,26 +7,23 @@ account, and on who else uses it (core.tenancy.model.members).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, email_changes
 from core.accounts import events as accounts_events
-from core.accounts.model.accounts import AccountOrigin
+from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications import api_keys, events
+from core.applications.model.services import Service
 from core.applications.model.users import EnrollmentOrigin, ServiceUser, ServiceUserNotFound, UserNotManaged
+from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
-from core.kernel.values import KEEP
+from core.kernel.values import KEEP, Email, Keep, PageResult
 from core.tenancy import members
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.applications.model.services import Service
-    from core.kernel.callers import ServiceKey
-    from core.kernel.values import Email, Keep, PageResult
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -49,8 +46,7 @@ async def find_or_create(ports: Ports, caller: ServiceKey, email: Email) -> Serv
     An existing account is returned unchanged and is not assigned, even if the organization created
     it. No email is sent: the user of a new account requests a reset link and sets a password.
 
-    Raises: EmailNotFree if the address is reserved for its former account; the errors of
-    `api_keys.lock_organization_for`.
+    Raises: EmailNotFree if the address is reserved for its former account.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -71,8 +67,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
     Links that were sent to the old address become invalid, and all sessions end. The old address is
     notified if it was verified. Nothing happens if `email` is KEEP or the current address.
 
-    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree; the errors of
-    `api_keys.lock_organization_for`.
+    Raises: ServiceUserNotFound, UserNotManaged, EmailNotFree.
     """
     if email is KEEP:
         return await find(ports, caller, user_id)
@@ -94,10 +89,7 @@ async def change_email(ports: Ports, caller: ServiceKey, user_id: UUID, email: E
 
 
 async def delete(ports: Ports, caller: ServiceKey, user_id: UUID) -> None:
-    """Delete the account if only this organization uses it. Otherwise remove the user from this service.
-
-    Raises: ServiceUserNotFound; the errors of `api_keys.lock_organization_for`.
-    """
+    """Delete the account if only this organization uses it. Otherwise remove the user from this service. Raises: ServiceUserNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await api_keys.lock_organization_for(tx, caller, Permission.DELETE_USERS, now)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import cancellations, events
 from core.applications.model import client_settings
@@ -26,20 +27,16 @@ from core.applications.model.services import (
     ensure_client_secret,
 )
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Batches, Slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from core.applications.model.services import ServiceSettings, ServiceType
-    from core.kernel.callers import Member, OrganizationCaller, ServiceContext
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -59,7 +56,7 @@ async def lock_organization_for(
     its organization. So while this lock is held, only the counters of the service can change.
     Transactions lock the row of the service only to change the counters, after the account.
 
-    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: ServiceNotFound.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, capability)
     return organization, await tx.services.by_slug(organization.id, slug) or refuse(ServiceNotFound)
@@ -81,8 +78,7 @@ async def create(
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
-    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken; the errors of `_apply`
-    and `organizations.lock_organization_for`.
+    Raises: SlugInvalid, SlugReserved, ServiceLimitExceeded, ServiceSlugTaken.
     """
     now = ports.clock.now()
     draft = Service(
@@ -131,7 +127,7 @@ async def create(
 def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
     """Return the service with these settings. The limits of the platform are checked only if its client settings change.
 
-    Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid; the errors of `services.apply_settings`.
+    Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid.
     """
     new = apply_settings(service, settings)
     if new.jwks is not None and new.jwks != service.jwks:
@@ -177,10 +173,7 @@ async def list_services(
 
 
 async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
-    """Change a service. Return it with its client secret if it became a confidential client and got one.
-
-    Raises: ServiceNotFound; the errors of `_apply` and `organizations.lock_organization_for`.
-    """
+    """Change a service. Return it with its client secret if it became a confidential client and got one. Raises: ServiceNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)
         new, client_secret = ensure_client_secret(_apply(ports, old, settings))
@@ -218,8 +211,7 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, slug: str, ove
     working immediately, and so do the tokens that the application got for itself. The secret before it
     always does; without `ends_former`, a replacement is refused while it still works.
 
-    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret, FormerSecretWorks; the errors of
-    `organizations.lock_organization_for`.
+    Raises: SecretOverlapInvalid, ServiceNotFound, NoClientSecret, FormerSecretWorks.
     """
     if not 0 <= overlap_seconds <= MAX_SECRET_OVERLAP:
         raise SecretOverlapInvalid
@@ -248,8 +240,7 @@ async def delete(ports: Ports, caller: Member, slug: str) -> None:
     transaction, the housekeeper deletes the rest. Paid subscriptions are canceled at the payment
     provider.
 
-    Raises: ServiceNotFound; the errors of `organizations.lock_organization_for` and
-    `cancellations.cancel_now`.
+    Raises: ServiceNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, service = await lock_organization_for(tx, caller, slug, Capability.ORGANIZATION_OWN)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.access import (
     ImpersonatedElsewhere,
@@ -14,16 +16,12 @@ from core.kernel.access import (
     RoleInsufficient,
     require_capability,
 )
-from core.kernel.callers import Person, Visitor, to_acting_member, to_member
+from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
 from core.kernel.errors import Forbidden, SessionEnded, refuse
+from core.kernel.roles import Capability
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import BrowserSession, Member, SessionContext
-    from core.kernel.roles import Capability
     from ports import Ports
     from ports.storage import Reading
 

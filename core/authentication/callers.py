@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.accounts.model.profiles import OwnProfile
 from core.authentication import sessions
-from core.authentication.model.dpop import BearerTokenAsBound
-from core.authentication.model.personal_tokens import START
+from core.authentication.model.dpop import BearerTokenAsBound, PresentedToken
+from core.authentication.model.tokens import START
 from core.authentication.tokens import dpop, personal_tokens
+from core.kernel.access import Requirement
+from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
 from core.kernel.claims import ProgramClaims
 from core.programs import service_account_callers
 
 if TYPE_CHECKING:
-    from core.accounts.model.profiles import OwnProfile
-    from core.authentication.model.dpop import PresentedToken
-    from core.kernel.access import Requirement
-    from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
     from ports import Ports
 
 
@@ -36,8 +35,7 @@ async def authenticate(
 
     `allow_former_users` accepts users who have left the organization or the service of the token.
 
-    Raises: NeedsPerson for a service account; the errors of `personal_tokens.authenticate`,
-    `dpop.read_token` and `sessions.load_person`.
+    Raises: NeedsPerson for a service account.
     """
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate(ports, token, requirement, address=address, agent=agent)
@@ -50,10 +48,7 @@ async def authenticate(
 async def authenticate_with_profile(
     ports: Ports, presented: PresentedToken, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> tuple[Person, OwnProfile]:
-    """Return the user that presents this access token, and their profile.
-
-    Raises: the errors of `authenticate`.
-    """
+    """Return the user that presents this access token, and their profile. Raises: the errors of `authenticate`."""
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_with_profile(ports, token, requirement, address=address, agent=agent)
     claims = await dpop.read_token(ports, presented)
@@ -65,11 +60,7 @@ async def authenticate_with_profile(
 async def authenticate_member(
     ports: Ports, presented: PresentedToken, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> OrganizationCaller:
-    """Return the user or the service account that presents this access token, acting in the organization of `slug`.
-
-    Raises: the errors of `dpop.read_token`, `sessions.load_member`,
-    `personal_tokens.authenticate_member` and `service_account_callers.authenticate_member`.
-    """
+    """Return the user or the service account that presents this access token, acting in the organization of `slug`."""
     if (token := _personal_token(presented)) is not None:
         return await personal_tokens.authenticate_member(ports, token, slug, requirement, address=address, agent=agent)
     claims = await dpop.read_token(ports, presented)

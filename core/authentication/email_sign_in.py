@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from core.accounts import attempt_limits, mailbox
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model import devices
-from core.accounts.model.accounts import LinkInvalid
+from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import login
 from core.authentication.model.login import (
     EMAIL,
@@ -35,17 +36,13 @@ from core.authentication.model.login import (
     normalize_code,
     safe_browser_name,
 )
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.values import digest, new_secret
+from core.kernel.values import Email, digest, new_secret
 
 if TYPE_CHECKING:
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.callers import ServiceContext
-    from core.kernel.causes import Caller
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -53,10 +50,7 @@ if TYPE_CHECKING:
 async def add_request(
     ports: Ports, caller: Caller, email: Email, service: Service | None, *, in_browser: bool, after: str, saml_state: str | None = None
 ) -> RequestedEmailSignIn:
-    """Store a request and queue its email, which has the branding of the service's organization.
-
-    Raises: ServiceNotFound.
-    """
+    """Store a request and queue its email, which has the branding of the service's organization. Raises: ServiceNotFound."""
     now, secret = ports.clock.now(), new_secret()
     mail = new_email(EmailKind.EMAIL_SIGN_IN, email, now, org_id=None if service is None else service.org_id)
     sign_in = EmailSignIn(
@@ -141,7 +135,7 @@ async def complete(
     nothing that an earlier owner of the account left behind (security A-7). In our pages the session
     belongs to the platform, even if the API client of a service made the request.
 
-    Raises: EmailSignInEnded; ServiceNotFound; the errors of `login.sign_in_to_account`.
+    Raises: EmailSignInEnded; ServiceNotFound.
     """
     service = None if in_browser else await _service_of(ports, sign_in)
 

@@ -1,25 +1,18 @@
 """Events: sign-ins, linked identities, impersonation, and credentials at identity providers."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
 
+from core.applications.model.services import Service
+from core.authentication.model.sessions import Session
+from core.authentication.model.tokens import PersonalToken, SigningKey
+from core.kernel.callers import Member, ServiceContext
 from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.providers import Provider
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.authentication.model.personal_tokens import PersonalToken
-    from core.authentication.model.sessions import Session
-    from core.authentication.model.signing_keys import SigningKey
-    from core.kernel.callers import Member, ServiceContext
-    from core.kernel.providers import Provider
-
 
 # Sign-ins to a service have no entry in the audit log: a service can have any number of end users,
 # and the log is kept forever.

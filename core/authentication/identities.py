@@ -9,12 +9,15 @@ account. Therefore a user who unlinks a provider in the account also unlinks it 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
 from core.authentication.model.identities import (
     RENEWAL_TTL,
@@ -30,16 +33,12 @@ from core.authentication.model.identities import (
     parse_provider,
 )
 from core.authentication.model.login import PreAuthInvalid
+from core.kernel.callers import Person
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
+from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.users import LinkedIdentity
-    from core.kernel.callers import Person
-    from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
 

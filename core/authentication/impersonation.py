@@ -7,34 +7,29 @@ An impersonation is a session of the user with an `impersonator_id`. `SessionCon
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.accounts import devices, platform
-from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import DeviceFingerprint, LoginRisk, PresentedDevice
 from core.accounts.model.platform import AccountNotFound, AccountNotUsable
-from core.accounts.model.risk import LoginRisk
 from core.applications.model.services import ServiceNotFound
 from core.authentication import events
 from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
 from core.authentication.tokens import issuing
+from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
-from core.kernel.callers import Member, OrganizationStatus
+from core.kernel.callers import Member, OrganizationStatus, Person, ServiceContext
 from core.kernel.display import PLATFORM_SUPPORT
 from core.kernel.errors import AuditFailed, Invalid, OrganizationNotActive, SessionEnded, StorageDown, refuse
-from core.kernel.values import digest, new_id, new_secret
+from core.kernel.values import Email, digest, new_id, new_secret
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import DeviceFingerprint
-    from core.billing.model.subscriptions import Entitlement
-    from core.kernel.callers import Person, ServiceContext
-    from core.kernel.values import Email
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 

@@ -13,39 +13,35 @@ account of its recipient: it lives for days, unlike a reset link.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from hmac import compare_digest
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, events, profiles
-from core.accounts.model.accounts import EmailNotFree, LinkInvalid, check_new_password
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, EmailNotFree, LinkInvalid, check_new_password
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
 from core.accounts.model.profiles import ProfileChanges
+from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
 from core.authentication import login
 from core.authentication.browser import check_form_token
+from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationStatus, Person, Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import KEEP, digest
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
 from core.tenancy.model.members import AlreadyMember
+from core.tenancy.model.organizations import Organization
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.accounts.model.one_time_tokens import LinkContinuation
-    from core.applications.model.services import Service
-    from core.authentication.model.identities import PendingIdentity
     from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
-    from core.tenancy.model.branding import Design
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -72,10 +68,7 @@ def is_of_browser(continuation: LinkContinuation, device_cookie: str | None) -> 
 async def sign_in_after_sign_up(
     ports: Ports, caller: Caller, token: str, device_cookie: str, client: PresentedDevice
 ) -> SignedIn | PreAuthToken:
-    """Verify the address of a sign-up in this browser, and start a browser session. The link works once.
-
-    Raises: LinkInvalid.
-    """
+    """Verify the address of a sign-up in this browser, and start a browser session. The link works once. Raises: LinkInvalid."""
     method = SignInMethod(PASSWORD, None, in_browser=True)
     return await login.sign_in_to_account(ports, caller, method, partial(_redeem, ports, token, device_cookie), client)
 
@@ -114,7 +107,7 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
     `person` is the user who is signed in in this browser. For the recipient, `token` may also be the
     hash of the token.
 
-    Raises: OrganizationNotActive; the errors of `invitations.get_by_token`.
+    Raises: OrganizationNotActive.
     """
     received = await invitations.get_by_token(ports, token, person)
     invitation = received.invitation
@@ -147,7 +140,7 @@ async def accept(
 
     `visitor` is the user of the session with this cookie. A recipient without a session signs in afterwards.
 
-    Raises: FormTokenInvalid; the errors of `find_invitation` and `invitations.accept`.
+    Raises: FormTokenInvalid.
     """
     opened = await find_invitation(ports, token, visitor)
     if visitor is not None and form_token is not None and opened.answer is InvitationAnswer.SIGNED_IN:

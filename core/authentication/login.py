@@ -7,21 +7,26 @@ same records.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, devices, mfa
 from core.accounts import events as account_events
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model import devices as devices_model
 from core.accounts.model import mfa as mfa_model
-from core.accounts.model.accounts import check_password_length
+from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import CodeWrong
+from core.accounts.model.mfa import CodeWrong, VerifiedCode
 from core.accounts.notices import security_notices
 from core.applications.model.services import ServiceNotFound
 from core.authentication import identities
+from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import (
     MAX_CODE_ATTEMPTS,
     PASSWORD,
@@ -30,6 +35,7 @@ from core.authentication.model.login import (
     AccountClosed,
     CredentialsInvalid,
     EmailNotVerified,
+    LoginAttempt,
     LoginFailure,
     MfaAttempt,
     PendingSignIn,
@@ -40,24 +46,14 @@ from core.authentication.model.login import (
     VerifiedSignIn,
 )
 from core.authentication.session_start import start_session
-from core.kernel.callers import Person
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
+from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.accounts.model.mfa import VerifiedCode
-    from core.authentication.model.identities import PendingIdentity
-    from core.authentication.model.login import LoginAttempt
-    from core.kernel.callers import ServiceContext
-    from core.kernel.causes import Caller
-    from core.kernel.providers import Provider
     from ports import Ports
     from ports.storage import Transaction
 
@@ -158,8 +154,6 @@ async def sign_in_with_identity(
     """Start a browser session, or a pending sign-in, for a user that an identity provider authenticated.
 
     `is_fresh`: the provider did so for this sign-in, and not earlier.
-
-    Raises: the errors of `sign_in_to_account`.
     """
     return await sign_in_to_account(ports, caller, SignInMethod(provider, None, True, is_fresh), find_account, client)
 
@@ -177,7 +171,7 @@ async def sign_in_to_account(
     `find_account` finds or creates the account and locks it. It also returns the identity to link,
     if any. `saml_state` is kept in the pre-auth token.
 
-    Raises: AccountClosed; the errors of `find_account` and `complete_first_factor`.
+    Raises: AccountClosed.
     """
     now, fingerprint = ports.clock.now(), devices.fingerprint(ports, caller, client)
     org_id = method.service.org_id if method.service else None
@@ -278,7 +272,7 @@ async def _complete_second_factor(
 ) -> SignedIn:
     """Use up the code and the pending sign-in, and start the session.
 
-    Raises: CodeWrong if a concurrent request used the same code first; PreAuthInvalid, ServiceNotFound; the errors of `start_session`.
+    Raises: CodeWrong if a concurrent request used the same code first; PreAuthInvalid, ServiceNotFound.
     """
     pending, account, service = attempt.pending, attempt.account, None
     identity = pending.identity

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
 from core.applications.model import services as services_model
 from core.authentication import events
 from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.providers import Provider
+from core.kernel.providers import Provider, ProviderClient
 from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.providers import ProviderClient
     from ports import Ports
 
 
@@ -51,8 +49,6 @@ async def put(
     """Set the service's own credentials at this provider.
 
     This records an event even if nothing changes, because the stored secret is not compared with the new one.
-
-    Raises: the errors of `services.lock_organization_for`.
     """
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
@@ -63,10 +59,7 @@ async def put(
 
 
 async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> None:
-    """Remove the service's own credentials at this provider, so that it uses the platform's again.
-
-    Raises: CredentialsNotSet; the errors of `services.lock_organization_for`.
-    """
+    """Remove the service's own credentials at this provider, so that it uses the platform's again. Raises: CredentialsNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)
         if not await tx.oauth_credentials.remove(service.org_id, service.id, provider):

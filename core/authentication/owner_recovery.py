@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.authentication import events, login
-from core.authentication.model.login import SignInMethod
-from core.kernel.causes import SYSTEM
+from core.authentication.model.login import PreAuthToken, SignedIn, SignInMethod
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Invalid, NotFound, refuse
 from core.kernel.providers import OwnMethod
-from core.kernel.values import digest, new_secret
+from core.kernel.values import Email, digest, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.kernel.causes import Caller
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from core.authentication.model.dpop import ProofUse
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
 from core.kernel.errors import Invalid
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-    from datetime import datetime
-
-    from core.authentication.model.dpop import ProofUse
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
 

@@ -17,22 +17,20 @@ statement that enrolls a user who signs in applies it, and so does the one that 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
+from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import BlockedByDirectory
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.billing.model.subscriptions import Entitlement
-    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts import devices
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Device
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import events, sessions
-from core.authentication.model.login import NeedsCodeFlow, SignedIn
-from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenSubject
+from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
+from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import Device
-    from core.authentication.model.login import RedeemedGrant, VerifiedSignIn
-    from core.authentication.model.sessions import TokenPair
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
-    """Start the session of a sign-in after all required factors were verified.
-
-    Raises: NeedsCodeFlow; the errors of `enroll_end_user`.
-    """
+    """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow."""
     person, account, method = sign_in.person, sign_in.account, sign_in.method
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
     if method.service is not None:

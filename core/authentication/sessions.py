@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.profiles import OwnProfile
+from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import (
     MAX_LISTED_SESSIONS,
     MAX_LOST_RACES,
@@ -33,23 +38,16 @@ from core.kernel.access import (
     require_capability,
     to_person,
 )
-from core.kernel.callers import OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel.callers import Member, MembershipState, OrganizationStatus, Person, to_acting_member, to_member
+from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded, TokenExpired, TokenInvalid, WrongToken, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult, digest, new_secret
 from core.tenancy.model import organizations
+from core.tenancy.model.organizations import Membership
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.profiles import OwnProfile
-    from core.authentication.model.dpop import ProofUse
-    from core.kernel.callers import Member, MembershipState
-    from core.kernel.causes import Caller
-    from core.tenancy.model.organizations import Membership
     from ports import Ports
 
 
@@ -61,7 +59,7 @@ async def load_person(
     The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
     have left the organization or the service of the token.
 
-    Raises: SessionEnded, NotAMember, NotAnEndUser; the errors of `dpop.reading`.
+    Raises: SessionEnded, NotAMember, NotAnEndUser.
     """
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
@@ -105,8 +103,7 @@ async def load_member(
     member's first request in an organization confirms the membership. Until then the
     organization has no control over the account.
 
-    Raises: NotForApplications, ImpersonatedElsewhere; the errors of `load_person` and of
-    `access.require_capability`.
+    Raises: NotForApplications, ImpersonatedElsewhere.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
         await load_person(ports, claims, proof, address=address, agent=agent)
@@ -270,7 +267,7 @@ async def select_organization(ports: Ports, caller: Member) -> tuple[Membership,
     removes the membership takes the same lock before it ends the sessions in this organization.
     Every request checks whether the organization is suspended.
 
-    Raises: SessionEnded; Limited after too many lost races; the errors of `access.require_capability`.
+    Raises: SessionEnded; Limited after too many lost races.
     """
     now, refresh_token = ports.clock.now(), new_secret()
     expires_at = now + ports.policy.refresh_token_ttl

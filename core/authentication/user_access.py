@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.accounts import events as account_events
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import ListedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.platform import AccountNotFound, CannotDeactivateSelf, PlatformOwnerNotDeactivated
+from core.accounts.model.platform import AccountNotFound, CannotDeactivateSelf, FoundUser, PlatformOwnerNotDeactivated, UserMfaStatus
 from core.accounts.notices import ended_secrets
 from core.accounts.platform_users import lock_account, record_with_reason
+from core.applications.model.users import LinkedIdentity
 from core.authentication import events
-from core.kernel.callers import Person
+from core.authentication.model.sessions import LiveSession
+from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.roles import Role
+from core.kernel.values import PageResult
 from core.tenancy import members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import ListedDevice
-    from core.accounts.model.platform import FoundUser, UserMfaStatus
-    from core.applications.model.users import LinkedIdentity
-    from core.authentication.model.sessions import LiveSession
-    from core.kernel.callers import PlatformCaller
-    from core.kernel.values import PageResult
     from ports import Ports
     from ports.storage import Transaction
 

@@ -8,6 +8,7 @@ as events (core.billing.provider_events).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
 from core.billing import subscriptions
@@ -15,6 +16,7 @@ from core.billing.model.checkout import (
     BillingNotConfigured,
     Checkout,
     CheckoutPlanOfAnotherService,
+    CheckoutSession,
     CustomerNotFound,
     HasLiveSubscription,
     IdempotencyKeySpent,
@@ -25,16 +27,13 @@ from core.billing.model.checkout import (
 )
 from core.billing.model.provider_facts import SOON
 from core.billing.model.provider_objects import CheckoutMetadata
+from core.kernel.callers import Member
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.billing.model.checkout import CheckoutSession
-    from core.kernel.callers import Member
     from ports import Ports
 
 
@@ -42,8 +41,7 @@ async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_
     """Start a checkout of this plan for the caller, and return the provider's page for it.
 
     Raises: ReturnUrlInvalid, BillingNotConfigured, UnknownPlan, CheckoutPlanOfAnotherService,
-    PlanWithoutPrice, HasLiveSubscription, PaymentsFailed; the errors of
-    `services.lock_organization_for`.
+    PlanWithoutPrice, HasLiveSubscription, PaymentsFailed.
     """
     if not is_return_url(success_url) or not is_return_url(cancel_url):
         raise ReturnUrlInvalid

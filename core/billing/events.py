@@ -1,14 +1,10 @@
 """Constructors for the events of subscriptions."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from core.billing.model.subscriptions import Subscription
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from core.billing.model.subscriptions import Subscription
 
 
 def subscription_created(subscription: Subscription) -> Event:

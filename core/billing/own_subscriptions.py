@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
 from core.applications import cancellations
 from core.billing import subscriptions
-from core.billing.model.subscriptions import OwnSubscriptionNotFound
+from core.billing.model.subscriptions import OwnSubscription, OwnSubscriptionNotFound
+from core.kernel.callers import Person
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.billing.model.subscriptions import OwnSubscription
-    from core.kernel.callers import Person
     from ports import Ports
 
 MAX_LISTED: Final = 200
@@ -36,10 +34,7 @@ async def find_live(ports: Ports, caller: Person, subscription_id: UUID) -> OwnS
 
 
 async def cancel(ports: Ports, caller: Person, subscription_id: UUID) -> None:
-    """End one of the caller's live subscriptions at once, as `subscriptions.end` does.
-
-    Raises: OwnSubscriptionNotFound; the errors of `lock_own_account` and `cancellations.cancel_now`.
-    """
+    """End one of the caller's live subscriptions at once, as `subscriptions.end` does. Raises: OwnSubscriptionNotFound."""
     known = (await find_live(ports, caller, subscription_id)).subscription
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

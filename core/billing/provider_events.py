@@ -6,11 +6,13 @@ The effect of an event and the record that it was processed are one transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
 from core.billing.model.provider_events import APPLIED, BillingEvent, Effect, EventInvalid
-from core.billing.model.provider_facts import SOON, next_check
+from core.billing.model.provider_facts import SOON, LockedSubscription, next_check
 from core.billing.model.provider_objects import (
     UnreadableObject,
     invoice_page_url,
@@ -29,10 +31,6 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import KEEP, new_id, parse_id
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.billing.model.provider_facts import LockedSubscription
     from ports import Ports
     from ports.storage import Transaction
 

@@ -8,8 +8,10 @@ event (core.billing.provider_state).
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import cancellations
 from core.billing.model.provider_events import (
@@ -24,18 +26,13 @@ from core.billing.model.provider_events import (
     Report,
 )
 from core.billing.model.provider_facts import CHECK_INTERVAL, LATE_EVENTS, SOON
-from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSubscription
+from core.billing.model.provider_objects import LAPSED_STATUS, ProviderSnapshot, ProviderSubscription
 from core.billing.provider_state import apply_provider_state
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed
 from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.billing.model.provider_objects import ProviderSnapshot
     from ports import Ports
 
 

@@ -7,8 +7,11 @@ organization. Only the sweeper works without it, and it only marks expired subsc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import api_keys, cancellations, services
 from core.applications.model.plans import Cancellation, PlanNotFound
@@ -31,27 +34,19 @@ from core.billing.model.subscriptions import (
     SubscriptionNotFound,
     SubscriptionStatus,
 )
+from core.kernel.callers import OrganizationCaller, Person, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
-from core.kernel.values import KEEP, PageResult, new_id, provided
+from core.kernel.values import KEEP, Keep, PageResult, new_id, provided
 from core.maintenance import housekeeping
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller, Person, ServiceKey
-    from core.kernel.values import Keep
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:
-    """Return the caller's current subscription to the service that their token is for.
-
-    Raises: NoServiceContext, NotSubscribed.
-    """
+    """Return the caller's current subscription to the service that their token is for. Raises: NoServiceContext, NotSubscribed."""
     service = caller.service or refuse(NoServiceContext)
     async with ports.storage.reading() as read:
         subscription = await read.subscriptions.of_user(service.org_id, service.id, caller.user_id, ports.clock.now())
@@ -157,7 +152,7 @@ async def update(
     reactivated here, the provider no longer manages it.
 
     Raises: EmptySubscriptionUpdate, SubscriptionNotFound, PlanNotFound, PlanOfAnotherService,
-    PlanRemoved; the errors of `api_keys.lock_organization_for` and `cancellations.cancel_now`.
+    PlanRemoved.
     """
     changes = provided(status=status, current_period_end=current_period_end)
     if not changes and plan_id is KEEP:

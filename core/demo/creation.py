@@ -7,32 +7,36 @@ nothing changes, and existing secrets stay valid. No email is sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, mailbox, mfa
 from core.accounts import events as accounts_events
 from core.accounts.model.mfa import MfaEvent
 from core.applications import api_keys, plans, services
 from core.applications.model import services as services_model
-from core.applications.model.plans import PlanTerms
-from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.plans import Plan, PlanTerms
+from core.applications.model.services import Service, ServiceSettings, ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
+from core.authentication.model.dpop import ProofUse
 from core.authentication.model.sessions import SessionStart
 from core.billing import subscriptions
-from core.demo.model import contents
+from core.demo.model import demo
 from core.demo.model.demo import Application, Demo, DemoApiResource, DemoRefused, DemoServiceAccount, DemoUser, Tenant
 from core.eventing import webhooks as hooks
+from core.eventing.model.webhooks import Webhook
 from core.federation.saml import configuration as saml
 from core.federation.saml import events as saml_events
 from core.federation.saml.model.configuration import CERTIFICATE_YEARS, SamlConfiguration
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
-from core.kernel.callers import OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
-from core.kernel.causes import SYSTEM
+from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
+from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
 from core.kernel.roles import Permission, Role
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
@@ -42,19 +46,9 @@ from core.programs.service_accounts import NewServiceAccount
 from core.provisioning import tokens as scim_tokens
 from core.tenancy import events as tenancy_events
 from core.tenancy import governance, members, organizations
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.applications.model.plans import Plan
-    from core.applications.model.services import Service
-    from core.authentication.model.dpop import ProofUse
-    from core.eventing.model.webhooks import Webhook
-    from core.kernel.callers import Member
-    from core.kernel.causes import Caller
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Autocommit, Reading, Storage, Transaction
 
@@ -67,16 +61,16 @@ async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:
     Raises: DemoRefused, RedirectUriInvalid, DuplicateRedirectUri. Then nothing has changed.
     """
     services_model.validate_redirect_uris(ServiceType.MOBILE, redirect_uris)
-    passwords = {email: new_secret()[:16] for email in contents.all_addresses()}
+    passwords = {email: new_secret()[:16] for email in demo.all_addresses()}
     # Hashing is slow, so it happens before the locks.
     hashes = {email: await ports.passwords.hash(password) for email, password in passwords.items()}
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.accounts.lock_platform_owners()  # this also makes concurrent runs wait for each other
         existing = await _load_organizations(tx)
         seeding = _Seeding(replace(ports, storage=_SharedTransaction(tx, ports.storage)), tx, passwords, hashes, redirect_uris)
-        platform_owner = await _ensure_user(seeding, contents.PLATFORM_OWNER)
+        platform_owner = await _ensure_user(seeding, demo.PLATFORM_OWNER)
         await tx.accounts.promote(platform_owner.id, ports.clock.now())  # the operator controls the database anyway
-        first, other = [await _ensure_tenant(seeding, platform_owner, slug, existing[slug]) for slug in contents.ORGANIZATIONS]
+        first, other = [await _ensure_tenant(seeding, platform_owner, slug, existing[slug]) for slug in demo.ORGANIZATIONS]
     return Demo(platform_owner, first, other)
 
 
@@ -127,17 +121,17 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
 
     Raises: DemoRefused if an organization or an account cannot be used.
     """
-    found = [await _load_demo_organization(tx, slug) for slug in contents.ORGANIZATIONS]
+    found = [await _load_demo_organization(tx, slug) for slug in demo.ORGANIZATIONS]
     for org_id in sorted(organization.id for organization in found if organization is not None):
         await tx.organizations.lock(org_id)
-    existing = {slug: await _load_demo_organization(tx, slug) for slug in contents.ORGANIZATIONS}
+    existing = {slug: await _load_demo_organization(tx, slug) for slug in demo.ORGANIZATIONS}
     for slug, organization in existing.items():
         match organization.status if organization else None:
             case OrganizationStatus.SUSPENDED:
                 raise DemoRefused(f"The organization {slug} is suspended. Activate or delete it, and try again.")
             case OrganizationStatus.REJECTED:
                 raise DemoRefused(f"The organization {slug} was rejected. Delete it, and try again.")
-    accounts_found = [account for email in contents.all_addresses() if (account := await tx.accounts.by_email(email)) is not None]
+    accounts_found = [account for email in demo.all_addresses() if (account := await tx.accounts.by_email(email)) is not None]
     for user_id in sorted(account.id for account in accounts_found):
         account = await tx.accounts.lock(user_id)
         if account is not None and not account.is_usable:
@@ -146,17 +140,14 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
 
 
 async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization | None:
-    """Return the organization with this slug, or None if there is none.
-
-    Raises: DemoRefused if the demo's owner does not own it.
-    """
-    owner = await tx.accounts.by_email(contents.member_email(slug, Role.OWNER))
+    """Return the organization with this slug, or None if there is none. Raises: DemoRefused if the demo's owner does not own it."""
+    owner = await tx.accounts.by_email(demo.member_email(slug, Role.OWNER))
     for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
         if organization.slug == slug and membership.role is Role.OWNER:
             return organization
     if await tx.organizations.status_by_slug(slug) is not None:
         raise DemoRefused(
-            f"The organization {slug} is not the demo's: {contents.member_email(slug, Role.OWNER)} does not own it. "
+            f"The organization {slug} is not the demo's: {demo.member_email(slug, Role.OWNER)} does not own it. "
             "Delete it if it is not needed, or set SSO_DATABASE_URL to another database, and try again."
         )
     return None
@@ -187,20 +178,20 @@ async def _ensure_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug
 
 
 async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
-    owner = await _ensure_user(seeding, contents.member_email(slug, Role.OWNER))
+    owner = await _ensure_user(seeding, demo.member_email(slug, Role.OWNER))
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
     context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
     caller = to_member(_as_person(owner), context)
     admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
-    web = await _ensure_application(seeding, caller, contents.WEB, "Web Shop", ServiceType.WEB)
-    mobile = await _ensure_application(seeding, caller, contents.MOBILE, "Mobile Shop", ServiceType.MOBILE)
+    web = await _ensure_application(seeding, caller, demo.WEB, "Web Shop", ServiceType.WEB)
+    mobile = await _ensure_application(seeding, caller, demo.MOBILE, "Mobile Shop", ServiceType.MOBILE)
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
     plan = await _ensure_plan(seeding, caller, web.service, f"price_{slug}_professional")
     key_id, key = await _replace_api_key(seeding, caller, web.service)
     resource = await _ensure_api_resource(seeding, caller)
     robot = await _replace_service_account(seeding, caller, resource.resource.id)
     directory = await _replace_scim_token(seeding, caller)
-    end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in contents.END_USERS]
+    end_users = [await _ensure_end_user(seeding, caller, web.service, slug, name) for name in demo.END_USERS]
     await _ensure_subscription(seeding, caller, web.service, key_id, end_users[0], plan)
     webhook, webhook_secret = await _ensure_webhook(seeding, caller)
     return Tenant(
@@ -228,7 +219,7 @@ async def _ensure_active(
     organization = existing
     if organization is None:
         now = seeding.ports.clock.now()
-        organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, contents.ORGANIZATIONS[slug], now)
+        organization = await organizations.add_organization(seeding.tx, seeding.ports, slug, demo.ORGANIZATIONS[slug], now)
         await organizations.add_first_owner(seeding.tx, organization, owner.id, now)
     if organization.status is OrganizationStatus.PENDING:
         # The addresses of the demo have no mailboxes.
@@ -238,7 +229,7 @@ async def _ensure_active(
 
 async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoUser:
     tx, org_id, now = seeding.tx, caller.acts_in.id, seeding.ports.clock.now()
-    user = await _ensure_user(seeding, contents.member_email(Slug(caller.acts_in.slug), role))
+    user = await _ensure_user(seeding, demo.member_email(Slug(caller.acts_in.slug), role))
     if await tx.members.lock(org_id, user.id) is None:
         await tx.members.add(Membership(id=new_id(), org_id=org_id, user_id=user.id, role=role, created_at=now, confirmed_at=now))
         tx.record(tenancy_events.user_joined(org_id, user.id, role))
@@ -249,7 +240,7 @@ async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoU
 async def _ensure_application(seeding: _Seeding, caller: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
     refused_uris = () if service_type.is_native else mobile_only_uris(seeding.redirect_uris)
     redirect_uris = tuple(uri for uri in seeding.redirect_uris if uri not in refused_uris)
-    settings = ServiceSettings(redirect_uris=redirect_uris or (contents.MOBILE_URIS if service_type.is_public else contents.WEB_URIS))
+    settings = ServiceSettings(redirect_uris=redirect_uris or (demo.MOBILE_URIS if service_type.is_public else demo.WEB_URIS))
     service = await seeding.tx.services.by_slug(caller.acts_in.id, slug)
     if service is None:
         created = await services.create(seeding.ports, caller, slug, name, service_type, settings)
@@ -266,7 +257,7 @@ async def _ensure_saml(seeding: _Seeding, caller: Member, service: Service) -> S
     tx, now = seeding.tx, seeding.ports.clock.now()
     configuration = await tx.saml.configuration(service.org_id, service.id)
     if configuration is None or not configuration.enabled:
-        configuration = contents.SAML
+        configuration = demo.SAML
         await saml.configure(seeding.ports, caller, service.slug, configuration)
     if await tx.saml.certificate(service.org_id, service.id) is None:
         # saml.create_certificate is not used: it would read the service outside the transaction,
@@ -285,25 +276,25 @@ async def _ensure_plan(seeding: _Seeding, caller: Member, service: Service, pric
         for plan in batch:
             if plan.billing_price_id == price:
                 return plan
-    terms = PlanTerms(name=contents.PLAN_NAME, price_cents=1900, currency="eur", features=("exports", "support"), billing_price_id=price)
+    terms = PlanTerms(name=demo.PLAN_NAME, price_cents=1900, currency="eur", features=("exports", "support"), billing_price_id=price)
     return await plans.create(seeding.ports, caller, service.slug, terms)
 
 
 async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiResource:
     """Return the API resource, with a new secret. Create it if necessary."""
     ports, tx, org_id = seeding.ports, seeding.tx, caller.acts_in.id
-    identifier = contents.RESOURCE_URN.format(org_id=org_id)
+    identifier = demo.RESOURCE_URN.format(org_id=org_id)
     existing = [resource for resource in await tx.api_resources.of_org(org_id) if resource.identifier == identifier]
     if existing:
         resource = existing[0]
         for credential in await tx.credentials.of_client(org_id, resource.id):
             await resource_credentials.revoke(ports, caller, resource.id, credential.id)
-        if contents.READ_ORDERS not in resource.scope_names:
-            changes = api_resources.ApiResourceChanges(scopes=contents.RESOURCE_SCOPES)
+        if demo.READ_ORDERS not in resource.scope_names:
+            changes = api_resources.ApiResourceChanges(scopes=demo.RESOURCE_SCOPES)
             resource = await api_resources.update(ports, caller, resource.id, changes)
     else:
-        resource = await api_resources.create(ports, caller, identifier, contents.RESOURCE_NAME, contents.RESOURCE_SCOPES)
-    _, text = await resource_credentials.create(ports, caller, resource.id, contents.NEW_SECRET)
+        resource = await api_resources.create(ports, caller, identifier, demo.RESOURCE_NAME, demo.RESOURCE_SCOPES)
+    _, text = await resource_credentials.create(ports, caller, resource.id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return DemoApiResource(resource, text)
 
@@ -311,46 +302,46 @@ async def _ensure_api_resource(seeding: _Seeding, caller: Member) -> DemoApiReso
 async def _replace_service_account(seeding: _Seeding, caller: Member, resource_id: UUID) -> DemoServiceAccount:
     """Return the service account that reads members and orders, with a new secret. Create it if necessary."""
     accounts_found = await seeding.tx.service_accounts.page(caller.acts_in.id, Page(1, MAX_ACCOUNTS))
-    existing = [listed.account.id for listed in accounts_found.items if listed.account.name == contents.ROBOT_NAME]
+    existing = [listed.account.id for listed in accounts_found.items if listed.account.name == demo.ROBOT_NAME]
     if existing:
         account_id = existing[0]
         for credential in await seeding.tx.credentials.of_client(caller.acts_in.id, account_id):
             await service_accounts.revoke_credential(seeding.ports, caller, account_id, credential.id)
     else:
-        request = NewServiceAccount(name=contents.ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
+        request = NewServiceAccount(name=demo.ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
         account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
-    await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [contents.READ_ORDERS])
-    _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, contents.NEW_SECRET)
+    await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [demo.READ_ORDERS])
+    _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, demo.NEW_SECRET)
     assert text is not None, "a secret has a text"
     return DemoServiceAccount(account_id, text)
 
 
 async def _replace_api_key(seeding: _Seeding, caller: Member, service: Service) -> tuple[UUID, str]:
     for key in (await seeding.tx.api_keys.page(service.org_id, service.id, 100, 0)).items:
-        if key.name == contents.NAME:
+        if key.name == demo.NAME:
             await api_keys.delete(seeding.ports, caller, service.slug, key.id)
-    key, text = await api_keys.create(seeding.ports, caller, service.slug, contents.NAME, list(Permission), None)
+    key, text = await api_keys.create(seeding.ports, caller, service.slug, demo.NAME, list(Permission), None)
     return key.id, text
 
 
 async def _replace_scim_token(seeding: _Seeding, caller: Member) -> str:
     for token in await seeding.tx.scim_tokens.of_org(caller.acts_in.id):
-        if token.name == contents.NAME:
+        if token.name == demo.NAME:
             await scim_tokens.revoke(seeding.ports, caller, token.id)
-    _, text = await scim_tokens.create(seeding.ports, caller, contents.NAME, None)
+    _, text = await scim_tokens.create(seeding.ports, caller, demo.NAME, None)
     return text
 
 
 async def _ensure_webhook(seeding: _Seeding, caller: Member) -> tuple[Webhook, str]:
     for webhook in await seeding.tx.webhooks.of_org(caller.acts_in.id):
-        if webhook.name == contents.NAME:
+        if webhook.name == demo.NAME:
             return await hooks.rotate_secret(seeding.ports, caller, webhook.id)
-    return await hooks.create(seeding.ports, caller, contents.NAME, contents.WEBHOOK_URL, contents.WEBHOOK_EVENTS)
+    return await hooks.create(seeding.ports, caller, demo.NAME, demo.WEBHOOK_URL, demo.WEBHOOK_EVENTS)
 
 
 async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, slug: Slug, name: str) -> DemoUser:
     tx, now = seeding.tx, seeding.ports.clock.now()
-    user = await _ensure_user(seeding, contents.customer_email(slug, name))
+    user = await _ensure_user(seeding, demo.customer_email(slug, name))
     if await tx.service_users.by_id(service.org_id, service.id, user.id) is None:
         # A recorded sign-in, so that the analytics have data.
         context = await tx.services.context_by_slug(caller.acts_in.slug, service.slug)
@@ -361,7 +352,7 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         tx.end_users.enroll_deferred(service.id, user.id, now)
         await tx.logins.begin_session(session, digest(new_secret()), None)
         tx.record(authentication_events.signed_in(user.id, "password", context))
-    return await _enable_mfa(seeding, user) if name == contents.MFA_USER else user
+    return await _enable_mfa(seeding, user) if name == demo.MFA_USER else user
 
 
 async def _enable_mfa(seeding: _Seeding, user: DemoUser) -> DemoUser:

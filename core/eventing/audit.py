@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, AuditEntryNotFound
+from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, AuditEntryNotFound, AuditFilter
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
-from core.kernel.values import Batches, PageResult
+from core.kernel.values import Batches, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry, AuditFilter
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page
     from ports import Ports
 
 
@@ -30,10 +27,7 @@ async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditF
 
 
 async def get_entry(ports: Ports, caller: OrganizationCaller, entry_id: UUID) -> AuditEntry:
-    """Return an entry of the organization's log.
-
-    Raises: AuditEntryNotFound.
-    """
+    """Return an entry of the organization's log. Raises: AuditEntryNotFound."""
     async with ports.storage.reading() as read:
         return await read.audit.by_id(caller.acts_in.id, entry_id) or refuse(AuditEntryNotFound)
 

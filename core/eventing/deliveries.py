@@ -10,6 +10,7 @@ recording, the delivery is sent again with the same id. The order of deliveries 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,16 +31,11 @@ from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ports import Ports
 
 
 async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome[ClaimedDelivery]:
-    """Send the delivery once and return the outcome.
-
-    `spread` is a random number from 0 to 1 that varies the time of the next attempt.
-    """
+    """Send the delivery once and return the outcome. `spread` is a random number from 0 to 1 that varies the time of the next attempt."""
     if delivery.is_lost:
         return failed_outcome(ports.policy, delivery, DeliveryFailure.LOST, ports.clock.now(), spread)
     if not delivery.secrets:
@@ -81,10 +77,7 @@ async def record_outcomes(ports: Ports, outcomes: Sequence[DeliveryOutcome[Claim
 
 
 async def deactivate_webhook(ports: Ports, delivery: ClaimedDelivery) -> None:
-    """Deactivate the webhook of a delivery that was answered with 410 Gone.
-
-    Nothing is sent to it until a member activates it again.
-    """
+    """Deactivate the webhook of a delivery that was answered with 410 Gone. Nothing is sent to it until a member activates it again."""
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.organizations.lock(delivery.org_id)
         old = await tx.webhooks.by_id(delivery.org_id, delivery.webhook_id)

@@ -4,22 +4,16 @@ Path and query of a URL often contain a secret of the receiver, so events have o
 (security L-3).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
+from core.eventing.model.siem import SiemConfiguration
+from core.eventing.model.webhooks import ClaimedLogoutNotice, Webhook
+from core.kernel.errors import Refusal
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.uris import origin_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.eventing.model.logout_notices import ClaimedLogoutNotice
-    from core.eventing.model.siem import SiemConfiguration
-    from core.eventing.model.webhooks import Webhook
-    from core.kernel.errors import Refusal
 
 
 def access_refused(org_id: UUID, method: str, route: str, arguments: Mapping[str, str], refusal: Refusal) -> Event:

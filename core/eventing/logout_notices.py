@@ -7,27 +7,30 @@ out. Each attempt has a logout token of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import LogoutToken
 from core.eventing import events
-from core.eventing.model.logout_notices import HEADERS, LOGOUT_TOKEN_TTL, ClaimedLogoutNotice, answered_outcome, request_body
 from core.eventing.model.webhooks import (
+    HEADERS,
     LEASE_MARGIN,
+    LOGOUT_TOKEN_TTL,
     WAKE_LIMIT,
+    ClaimedLogoutNotice,
     DeliveryBatch,
     DeliveryFailure,
     DeliveryOutcome,
     DispatchCapacity,
     failed_outcome,
+    notice_outcome,
+    request_body,
 )
 from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ports import Ports
     from ports.storage import Transaction
 
@@ -53,7 +56,7 @@ async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> D
         reply = await ports.sender.post(notice.url, body, HEADERS, timeout)
     except SendFailed as failure:
         return failed_outcome(ports.policy, notice, failure.reason, ports.clock.now(), spread)
-    return answered_outcome(ports.policy, notice, reply, ports.clock.now(), spread)
+    return notice_outcome(ports.policy, notice, reply, ports.clock.now(), spread)
 
 
 async def record_and_claim(

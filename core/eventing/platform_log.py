@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.eventing.model.audit import EXPORT_BATCH, PlatformAuditEntryNotFound
+from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, PlatformAuditEntryNotFound, PlatformAuditFilter
 from core.kernel.errors import refuse
-from core.kernel.values import Batches, PageResult
+from core.kernel.values import Batches, Page, PageResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
-    from core.kernel.values import Page
     from ports import Ports
 
 
@@ -26,10 +23,7 @@ async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: 
 
 
 async def get_entry(ports: Ports, entry_id: UUID) -> AuditEntry:
-    """Return an entry.
-
-    Raises: PlatformAuditEntryNotFound.
-    """
+    """Return an entry. Raises: PlatformAuditEntryNotFound."""
     async with ports.storage.reading() as read:
         return await read.platform_log.by_id(entry_id) or refuse(PlatformAuditEntryNotFound)
 

@@ -5,19 +5,18 @@ The entry is written in a transaction of its own, because that of the change is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.eventing import events
 from core.kernel.callers import Member, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal
 from core.kernel.rate_limits import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.kernel.causes import Caller
-    from core.kernel.errors import Refusal
     from ports import Ports
 
 # Entries per organization and caller: ten at once, and at most twenty in any hour.

@@ -8,6 +8,7 @@ redacted or removed entry is not sent. The token is stored encrypted (security W
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from core.eventing.model.siem import (
     new_sink,
     result_of,
 )
+from core.kernel.callers import OrganizationCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
 from core.kernel.outbound import SendFailed, SendFailure
@@ -40,9 +42,6 @@ from core.kernel.values import new_id
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
@@ -56,7 +55,7 @@ async def configure(
     If it is enabled, new entries are forwarded from now on. Entries that are already queued go to
     the new SIEM, too.
 
-    Raises: TargetInvalid, SiemTokenInvalid; the errors of `organizations.lock_organization_for`.
+    Raises: TargetInvalid, SiemTokenInvalid.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
@@ -74,10 +73,7 @@ async def get_status(ports: Ports, caller: OrganizationCaller) -> SiemStatus:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the configuration and stop forwarding. Queued entries are not sent.
-
-    Raises: SiemNotConfigured; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the configuration and stop forwarding. Queued entries are not sent. Raises: SiemNotConfigured."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.siem.remove(organization.id, ports.clock.now()) or refuse(SiemNotConfigured)

@@ -5,14 +5,17 @@ Sending is in `core.eventing.deliveries`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.eventing import events
 from core.eventing.model import webhooks
 from core.eventing.model.webhooks import (
     OVERLAP,
     PING,
+    Delivery,
     DeliveryNotFound,
     NoWebhookChanges,
     TooManyWebhooks,
@@ -22,20 +25,15 @@ from core.eventing.model.webhooks import (
     new_signing_secret,
     parse_event_types,
 )
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import parse_target
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Keep, new_id, provided
+from core.kernel.values import KEEP, Keep, Page, PageResult, new_id, provided
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.webhooks import Delivery
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from ports import Ports
 
 
@@ -85,7 +83,7 @@ async def update(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, cha
     """Change a webhook. Deliveries that wait go to the new URL.
 
     Raises: NoWebhookChanges, TargetInvalid, NoEvents, EventTypeUnknown, WebhookNotFound,
-    WebhookNameTaken; the errors of `organizations.lock_organization_for`.
+    WebhookNameTaken.
     """
     values = provided(
         name=changes.name,
@@ -114,7 +112,7 @@ async def rotate_secret(ports: Ports, caller: OrganizationCaller, webhook_id: UU
     The old secret signs beside the new one for OVERLAP. Secrets that were replaced earlier sign
     until their own overlap ends.
 
-    Raises: WebhookNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: WebhookNotFound.
     """
     now, secret = ports.clock.now(), new_signing_secret()
     async with ports.storage.transaction(by=caller) as tx:
@@ -131,7 +129,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> 
 
     The housekeeper deletes the rest of a long history.
 
-    Raises: WebhookNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: WebhookNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -160,10 +158,7 @@ async def find_delivery(ports: Ports, caller: OrganizationCaller, webhook_id: UU
 
 
 async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) -> Delivery:
-    """Queue a test delivery to a webhook, whatever its event types are.
-
-    Raises: WebhookNotFound, WebhookInactive; the errors of `organizations.lock_organization_for`.
-    """
+    """Queue a test delivery to a webhook, whatever its event types are. Raises: WebhookNotFound, WebhookInactive."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
@@ -175,11 +170,7 @@ async def send_ping(ports: Ports, caller: OrganizationCaller, webhook_id: UUID) 
 
 
 async def replay(ports: Ports, caller: OrganizationCaller, webhook_id: UUID, delivery_id: UUID) -> Delivery:
-    """Queue a new delivery with the payload of an earlier one.
-
-    Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound; the errors of
-    `organizations.lock_organization_for`.
-    """
+    """Queue a new delivery with the payload of an earlier one. Raises: WebhookNotFound, WebhookInactive, DeliveryNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.WEBHOOKS_MANAGE)
         webhook = await tx.webhooks.by_id(organization.id, webhook_id) or refuse(WebhookNotFound)

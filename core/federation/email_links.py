@@ -6,19 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.accounts import accounts
+from core.accounts.model.accounts import VerifiedEmail
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
 from core.authentication import joining
-from core.federation.sign_in import SignUpCredentials, sign_in
+from core.authentication.model.login import PreAuthToken
+from core.federation.sign_in import BrowserSignIn, BrowserTarget, SignUpCredentials, sign_in
+from core.kernel.callers import Visitor
+from core.kernel.causes import Caller
 from core.tenancy import branding
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
-    from core.accounts.model.accounts import VerifiedEmail
-    from core.accounts.model.devices import PresentedDevice
-    from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
-    from core.authentication.model.login import PreAuthToken
-    from core.federation.sign_in import BrowserSignIn, BrowserTarget
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
-    from core.tenancy.model.branding import Design
     from ports import Ports
 
 

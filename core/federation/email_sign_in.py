@@ -9,20 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.accounts.model.devices import PresentedDevice
+from core.applications.model.services import Service
 from core.authentication import email_sign_in
 from core.authentication.model import login as email_sign_in_model
-from core.authentication.model.login import EmailSignInOff, PreAuthToken
+from core.authentication.model.login import EmailSignIn, EmailSignInOff, EmailSignInOrigin, PreAuthToken, RequestedEmailSignIn
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserTarget
+from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserSignIn, BrowserTarget
+from core.kernel.causes import Caller
 from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
-    from core.authentication.model.login import EmailSignIn, EmailSignInOrigin, RequestedEmailSignIn
-    from core.federation.sign_in import BrowserSignIn
-    from core.kernel.causes import Caller
-    from core.kernel.values import Email
     from ports import Ports
 
 
@@ -43,7 +41,7 @@ async def request_in_browser(ports: Ports, caller: Caller, email: Email, next_pa
 
 
 async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget) -> RequestedEmailSignIn:
-    """Queue an email for an API client. Raises: EmailSignInOff, ServiceNotFound; the errors of `sign_in.check_target`."""
+    """Queue an email for an API client. Raises: EmailSignInOff, ServiceNotFound."""
     context = await sign_in_flow.check_target(ports, target)
     service = None
     if context is not None:
@@ -58,10 +56,7 @@ async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget)
 
 
 async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice) -> ApiSignIn | PreAuthToken:
-    """Complete an API client's sign-in with the code of the email.
-
-    Raises: EmailSignInOff; the errors of `email_sign_in.verify_code`, `email_sign_in.complete` and `sign_in.finish_in_api`.
-    """
+    """Complete an API client's sign-in with the code of the email. Raises: EmailSignInOff."""
     sign_in = await email_sign_in.verify_code(ports, caller, secret, code, client, in_browser=False)
     await _check_is_still_on(ports, sign_in)
     outcome = await email_sign_in.complete(ports, caller, sign_in, client, in_browser=False)

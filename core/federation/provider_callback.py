@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from core.accounts.model.devices import PresentedDevice
 from core.authentication import browser as browser_sessions
-from core.federation.model.sign_in import ProviderConsentDenied, ProviderStateUnknown
-from core.federation.sign_in import BrowserTarget, ProviderCredentials, sign_in
+from core.authentication.model.login import PreAuthToken
+from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, ProviderState, ProviderStateUnknown
+from core.federation.oauth.model.authorization import AuthorizationResponse
+from core.federation.sign_in import BrowserSignIn, BrowserTarget, ProviderCredentials, sign_in
 from core.federation.upstream import session_links, social
+from core.kernel.callers import Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import ProviderFailed, Refusal, SessionEnded, refuse
 
 if TYPE_CHECKING:
-    from core.accounts.model.devices import PresentedDevice
-    from core.authentication.model.login import PreAuthToken
-    from core.federation.model.sign_in import ProviderAnswer, ProviderState
-    from core.federation.oauth.model.authorization import AuthorizationResponse
-    from core.federation.sign_in import BrowserSignIn
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
     from ports import Ports
 
 

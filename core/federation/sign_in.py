@@ -10,36 +10,34 @@ sign-in can continue an OAuth request or a SAML sign-on.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, overload
 
+from core.accounts.model.devices import PresentedDevice
+from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
 from core.authentication import joining, login, owner_recovery
 from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, SignedIn, is_on
+from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
+from core.federation.model.sign_in import ProviderState
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
 from core.federation.oauth.model.authorization import Authorization, OrgOrServiceMissing
 from core.federation.saml import pending as saml_pending
 from core.federation.upstream import social
+from core.kernel.callers import ServiceContext
+from core.kernel.causes import Caller
+from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import Invalid
-from core.kernel.values import digest
+from core.kernel.providers import FederatedIdentity, Provider
+from core.kernel.values import Email, digest
 from core.tenancy import branding
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
-    from core.authentication.model.sessions import TokenPair
-    from core.federation.model.sign_in import ProviderState
-    from core.kernel.callers import ServiceContext
-    from core.kernel.causes import Caller
-    from core.kernel.claims import PreAuthClaims
-    from core.kernel.providers import FederatedIdentity, Provider
-    from core.kernel.values import Email
-    from core.tenancy.model.branding import Design
     from ports import Ports
 
 
@@ -222,7 +220,7 @@ async def finish_in_api(ports: Ports, caller: Caller, signed_in: SignedIn, saml_
 async def check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> ServiceContext | None:
     """Check the target before any password is verified, and return the service that an API client names, if any.
 
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.pending.check_pending`.
+    Raises: SamlStateAndService, OrgOrServiceMissing.
     """
     if isinstance(target, BrowserTarget):
         return None

@@ -6,11 +6,13 @@ is no code, token or assertion that could leak, and no session starts (decision 
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from core.applications.model.services import ServiceNotFound
+from core.accounts.model.accounts import Account
+from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
-from core.authentication.model.openid import Authentication
+from core.authentication.model.openid import Authentication, OpenIdGrant
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
@@ -26,19 +28,12 @@ from core.federation.oauth.model.authorization import (
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.federation.saml import assertions
 from core.federation.saml import configuration as saml
-from core.federation.saml.model.configuration import NameIdFormat
-from core.kernel.callers import OrganizationStatus, Visitor
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
+from core.kernel.callers import BrowserSession, Member, OrganizationStatus, ServiceContext, Visitor
 from core.kernel.errors import Forbidden, OrganizationNotActive, SessionEnded, refuse
 from core.kernel.values import new_id, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.applications.model.services import Service
-    from core.authentication.model.openid import OpenIdGrant
-    from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.callers import BrowserSession, Member, ServiceContext
     from ports import Ports
 
 DEFAULT_SCOPE = "openid profile email org roles"

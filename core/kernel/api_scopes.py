@@ -5,18 +5,13 @@ has none, because it may do everything that the user may do. A scope never gives
 narrows the rights of the token's owner, which are read from the database for each request.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.kernel.errors import Forbidden, Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from core.kernel.roles import Capability
+from core.kernel.roles import Capability
 
 
 class Area(StrEnum):

@@ -23,12 +23,9 @@ A refusal is named after a fact, and its docstring is the message for the caller
 are set in one place, `entrypoints/http/edge/errors.py`.
 """
 
-from __future__ import annotations
+from typing import ClassVar, NoReturn
 
-from typing import TYPE_CHECKING, ClassVar, NoReturn
-
-if TYPE_CHECKING:
-    from core.kernel.causes import Caller
+from core.kernel.causes import Caller
 
 
 class Refusal(Exception):

@@ -4,17 +4,13 @@ Every event writes a row that webhooks deliver. If its kind is `audited`, it als
 entry of the same name. The functions that create events are in `events.py` of each area.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
+from typing import Any, Final
+from uuid import UUID
 
 
 class Target(StrEnum):

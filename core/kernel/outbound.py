@@ -1,7 +1,5 @@
 """Calls to addresses that a tenant chose: the allowed URLs, and the reasons for a failure (security W-1, W-2, W-3, W-4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -52,10 +50,7 @@ class Reply:
 
 
 def parse_target(url: str) -> str:
-    """Return `url` in canonical form if it is allowed as a target.
-
-    Raises: TargetInvalid.
-    """
+    """Return `url` in canonical form if it is allowed as a target. Raises: TargetInvalid."""
     target = uris.canonicalize(url)
     flaw = uris.target_flaw(target) if len(target) <= LONGEST_URL else f"it has more than {LONGEST_URL} characters."
     if flaw:

@@ -4,19 +4,14 @@
 requests the email address with a separate call.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 
 class Provider(StrEnum):

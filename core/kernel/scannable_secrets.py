@@ -5,8 +5,6 @@ to find. With the checksum, a scanner recognizes them without a request to us. T
 of everything before it, in base62 (digits, upper case, lower case).
 """
 
-from __future__ import annotations
-
 import secrets
 import zlib
 from typing import Final

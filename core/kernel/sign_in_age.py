@@ -1,18 +1,12 @@
 """The age of a sign-in that an action accepts, because an open session is not proof enough (security A-12; RFC 9470)."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from core.kernel.errors import Unauthenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime, timedelta
-
-    from core.kernel.policy import Policy
+from core.kernel.policy import Policy
 
 
 class SignInAge(StrEnum):
@@ -65,10 +59,7 @@ class SignInFacts:
 
 
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
-    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user.
-
-    Raises: SignInNotRecent.
-    """
+    """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user. Raises: SignInNotRecent."""
     if not is_enough(facts, age, policy, now):
         raise SignInNotRecent(age.limit(policy), second_factor=facts is not None and facts.needs_second_factor)
 

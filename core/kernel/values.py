@@ -63,10 +63,7 @@ class Domain(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the canonical form of `text`.
-
-        Raises: DomainInvalid.
-        """
+        """Return the canonical form of `text`. Raises: DomainInvalid."""
         name = to_a_labels(text)
         labels = name.split(".")
         # If the last label is a number, the name is an IPv4 address. A single label is a host name,
@@ -86,10 +83,7 @@ class Email(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the canonical form of `text`.
-
-        Raises: EmailInvalid.
-        """
+        """Return the canonical form of `text`. Raises: EmailInvalid."""
         local, at, domain = text.strip(" ").rpartition("@")
         # Check for ASCII before lowering the case: the lower case of the Kelvin sign is a plain "k"
         # (CVE-2019-19844).
@@ -179,10 +173,7 @@ class Slug(str):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return `text` as a slug.
-
-        Raises: SlugInvalid, SlugReserved.
-        """
+        """Return `text` as a slug. Raises: SlugInvalid, SlugReserved."""
         if len(text) > 63 or not _SLUG.fullmatch(text):
             raise SlugInvalid
         if text in _RESERVED:

@@ -9,9 +9,11 @@ sent, so that a second attempt sends the same text.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.email_queue import (
     ACCOUNT_EMAILS,
@@ -29,26 +31,23 @@ from core.accounts.model.email_queue import (
     EmailKind,
     EmailOutcome,
     EmailResult,
+    LinkContinuation,
     QueuedEmail,
+    TokenPurpose,
 )
-from core.accounts.model.one_time_tokens import LinkContinuation, TokenPurpose
 from core.authentication import email_sign_in
 from core.authentication.model import login as email_sign_in_model
 from core.authentication.model.login import IssuedEmailSignIn
-from core.authentication.model.reauthentication import CODE_TTL
+from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
+from core.kernel.deferred import Deferred
 from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
+from core.provisioning.model.users import WelcomeContext
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.deferred import Deferred
-    from core.provisioning.model.users import WelcomeContext
     from ports import Ports
     from ports.outside import EmailMessage
     from ports.storage import Transaction

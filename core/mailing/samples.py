@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.accounts.model.email_queue import EmailKind
+from core.kernel.callers import Member
 from core.kernel.errors import refuse
 from core.kernel.values import new_id
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.mail_server import MailServerCheck, MailServerNotSet
+from core.tenancy.model.settings import Design, MailServerCheck, MailServerNotSet
 
 if TYPE_CHECKING:
-    from core.kernel.callers import Member
-    from core.tenancy.model.branding import Design
     from ports import Ports
     from ports.outside import EmailMessage
 

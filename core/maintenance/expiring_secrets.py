@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, new_email
 from core.maintenance import housekeeping
 from core.maintenance.model.expiring_secrets import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from ports import Ports
     from ports.storage import Transaction
 

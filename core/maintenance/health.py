@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from core.maintenance.model.health import InstallationHealth, KeyState, QueueState
+from core.maintenance.model.health import CheckFinding, InstallationHealth, KeyState, QueueState, SettingInForce
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from core.maintenance.model.health import CheckFinding, SettingInForce
     from ports import Ports
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import SETUP_TTL
-from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.causes import SYSTEM
 from core.maintenance import log_redaction
 from core.maintenance.model.housekeeping import (

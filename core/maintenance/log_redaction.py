@@ -6,13 +6,12 @@ It works in batches, because a log may be longer than one transaction should pro
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.causes import SYSTEM
-from core.maintenance.model.log_redaction import BATCH
+from core.maintenance.model.housekeeping import REDACTION_BATCH
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ports import Ports
     from ports.storage import Transaction
 
@@ -22,10 +21,10 @@ async def finish(ports: Ports, user_id: UUID) -> None:
     async with ports.storage.reading() as read:
         if await read.privacy.next_log_to_redact(user_id) is None:
             return
-    done = BATCH
-    while done >= BATCH:
+    done = REDACTION_BATCH
+    while done >= REDACTION_BATCH:
         async with ports.storage.transaction(by=SYSTEM) as tx:
-            done = await _redact(tx, user_id, BATCH)
+            done = await _redact(tx, user_id, REDACTION_BATCH)
 
 
 async def sweep(tx: Transaction, limit: int) -> int:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events as accounts_events
 from core.accounts import platform
-from core.accounts.model.accounts import EmailTaken
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.accounts import Account, EmailTaken
+from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose, new_email
 from core.accounts.model.platform import AccountNotFound
 from core.accounts.model.profiles import NO_PROFILE
 from core.accounts.notices import ended_secrets, security_notices
 from core.kernel.access import NotForApplications
 from core.kernel.callers import Person
 from core.kernel.errors import Limited, SessionEnded, refuse
-from core.kernel.values import Batches
+from core.kernel.values import Batches, Email, Page, PageResult
 from core.maintenance import log_redaction
-from core.maintenance.model import log_redaction as log_redaction_model
+from core.maintenance.model import housekeeping as housekeeping_model
 from core.privacy.model.personal_data import (
     ANONYMIZED,
     BATCH,
@@ -44,13 +45,6 @@ from core.tenancy import members
 from core.tenancy.model.invitations import InvitationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.security_notices import SecurityNotice
-    from core.kernel.values import Email, Page, PageResult
     from core.privacy.model.personal_data import MembershipControl, MfaLogEntry, PrivacyLogEntry
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -147,7 +141,7 @@ async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     security of the account can undo a change, the account is only closed. Return when it is erased then
     (UTC), or None if it is erased now.
 
-    Raises: Limited after too many lost races; the errors of `check_own_deletion`.
+    Raises: Limited after too many lost races.
     """
     await check_own_deletion(ports, caller)
     return await _anonymize_with_retries(ports, caller, caller.user_id, Cause.OWN_DELETION)
@@ -170,10 +164,7 @@ async def erase_due(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 
 async def check_own_deletion(ports: Ports, caller: Person) -> None:
-    """Check whether the caller may delete their account now.
-
-    Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded.
-    """
+    """Check whether the caller may delete their account now. Raises: PlatformOwnerCannotDelete, OwnerCannotDelete, SessionEnded."""
     async with ports.storage.reading() as read:
         await _check_own_deletion(read, await read.accounts.by_id(caller.user_id))
 
@@ -284,7 +275,7 @@ async def _erase(
     await tx.privacy.replace_email(account.id, placeholder, now)
     await tx.privacy.remove_sign_in_methods(account.id)
     await tx.sessions.remove(account.id, now)
-    await tx.privacy.redact_newest(account.id, log_redaction_model.FIRST)
+    await tx.privacy.redact_newest(account.id, housekeeping_model.FIRST_REDACTION)
     await tx.privacy.redact_impersonations(account.id, now)
     await tx.privacy.redact_joins(account.id, account.email)
     await tx.privacy.remove_emails(account.id, account.email)
@@ -354,10 +345,7 @@ async def _controls(read: PrivacyRead, caller: Person, user_id: UUID, membership
 
 
 def _check(account: Account | None, *, is_allowed: bool) -> Account:
-    """Return the account if the caller may anonymize it.
-
-    Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner.
-    """
+    """Return the account if the caller may anonymize it. Raises: AnonymizationNotAllowed, AccountNotFound, CannotAnonymizePlatformOwner."""
     if not is_allowed:
         raise AnonymizationNotAllowed
     if account is None:
@@ -368,20 +356,14 @@ def _check(account: Account | None, *, is_allowed: bool) -> Account:
 
 
 async def list_mfa_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first.
-
-    Raises: AccountNotFound.
-    """
+    """Return a page of the newest MAX_LISTED entries of a user's second-factor log, newest first. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.mfa(user_id, page)
 
 
 async def list_privacy_log(ports: Ports, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first.
-
-    Raises: AccountNotFound.
-    """
+    """Return a page of the newest MAX_LISTED entries about this user in the privacy log, newest first. Raises: AccountNotFound."""
     async with ports.storage.reading() as read:
         await read.accounts.by_id(user_id) or refuse(AccountNotFound)
         return await read.account_logs.privacy(user_id, page)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from core.applications import access
 from core.applications.model.users import AccessPolicy, AssigneeNotFound
 from core.kernel import uris
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import KEEP, Email, Keep, new_id, provided
+from core.kernel.values import KEEP, Email, Keep, Page, PageResult, new_id, provided
 from core.programs import events
 from core.programs.model.api_resources import (
     DEFAULT_TOKEN_SECONDS,
@@ -32,11 +35,6 @@ from core.programs.model.api_resources import (
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
     from core.programs.model.api_resources import ResourceAssignment, ResourceScope
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -52,8 +50,7 @@ async def create(
 ) -> ApiResource:
     """Create an API resource. No application may ask for it yet, and its policy admits anyone.
 
-    Raises: IdentifierHostNotVerified, IdentifierTaken, TooManyApiResources; the errors of
-    `parse_identifier`, `check_scopes`, `check_token_seconds` and `organizations.lock_organization_for`.
+    Raises: IdentifierHostNotVerified, IdentifierTaken, TooManyApiResources.
     """
     resource_identifier = parse_identifier(identifier, caller.acts_in.id, ports.tokens.issuer)
     checked_scopes, seconds, now = check_scopes(scopes), check_token_seconds(token_seconds), ports.clock.now()
@@ -96,7 +93,7 @@ async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, res
 
     Every change of an API resource needs the lock on its organization.
 
-    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: ApiResourceNotFound.
     """
     organization, _ = await organizations.lock_organization_for(tx, caller, Capability.RESOURCES_MANAGE)
     return await tx.api_resources.by_id(organization.id, resource_id) or refuse(ApiResourceNotFound)
@@ -117,8 +114,7 @@ async def update(ports: Ports, caller: OrganizationCaller, resource_id: UUID, ch
     From the next refresh on, tokens do not have a removed scope. Applications and service accounts lose a
     removed scope that they had for themselves.
 
-    Raises: NoApiResourceChanges, ApiResourceNotFound; the errors of `check_scopes`,
-    `check_token_seconds` and `organizations.lock_organization_for`.
+    Raises: NoApiResourceChanges, ApiResourceNotFound.
     """
     values: dict[str, Any] = provided(
         name=changes.name,
@@ -142,7 +138,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, resource_id: UUID) ->
 
     Its tokens are inactive from now on, and sessions that were granted access to it cannot be refreshed.
 
-    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: ApiResourceNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -168,10 +164,7 @@ async def find_requested(ports: Ports, read: Reading, service_id: UUID, identifi
 
 
 async def save_policy(ports: Ports, caller: OrganizationCaller, resource_id: UUID, policy: AccessPolicy) -> ApiResource:
-    """Set the users that applications get tokens for. A user who loses access gets no further tokens.
-
-    Raises: ApiResourceNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """Set the users that applications get tokens for. A user who loses access gets no further tokens. Raises: ApiResourceNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         old = await lock_organization_for(tx, caller, resource_id)
         new = replace(old, policy=policy)
@@ -198,7 +191,7 @@ async def list_assignments(
 async def assign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
     """Assign a confirmed member or end user of the organization to an API resource. Assigning a user again changes nothing.
 
-    Raises: ApiResourceNotFound, AssigneeNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: ApiResourceNotFound, AssigneeNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -212,8 +205,6 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id:
     """Assign the user with this address to an API resource, as `assign` does. Return their id.
 
     The refusal is the same for an address without an account.
-
-    Raises: the errors of `assign`.
     """
     async with ports.storage.reading() as read:
         await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)
@@ -225,7 +216,7 @@ async def assign_by_email(ports: Ports, caller: OrganizationCaller, resource_id:
 async def unassign(ports: Ports, caller: OrganizationCaller, resource_id: UUID, user_id: UUID) -> None:
     """End the assignment of a user to an API resource. Under the policy `assigned`, the user gets no further tokens.
 
-    Raises: ApiResourceNotFound, NotAssignedToResource; the errors of `organizations.lock_organization_for`.
+    Raises: ApiResourceNotFound, NotAssignedToResource.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)
@@ -289,8 +280,7 @@ async def save_client(
 async def remove_client(ports: Ports, caller: OrganizationCaller, resource_id: UUID, client_id: UUID) -> None:
     """Forbid an application to ask for the API resource. It gets no further tokens for it.
 
-    Raises: ApiResourceNotFound, ResourceClientNotFound; the errors of
-    `organizations.lock_organization_for`.
+    Raises: ApiResourceNotFound, ResourceClientNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         resource = await lock_organization_for(tx, caller, resource_id)

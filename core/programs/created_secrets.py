@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.email_queue import CreatedSecret
+from core.kernel.callers import Member
 from core.kernel.roles import Capability
 from core.programs import events
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import CreatedSecret
-    from core.kernel.callers import Member
     from ports import Ports
 
 
@@ -24,10 +23,7 @@ async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequen
 
 
 async def end_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
-    """End all API keys and SCIM tokens that this service account created, and return them.
-
-    Raises: the errors of `organizations.lock_organization_for`.
-    """
+    """End all API keys and SCIM tokens that this service account created, and return them."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         ended = await tx.created_secrets.end(organization.id, account_id)

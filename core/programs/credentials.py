@@ -5,8 +5,10 @@ The use cases that call these functions lock the program of the credential, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.applications.model.client_settings import ClientKeysInvalid, parse_keys, thumbprint
 from core.kernel import scannable_secrets, uris
@@ -22,15 +24,12 @@ from core.programs.model.credentials import (
     CredentialKeyInvalid,
     CredentialKind,
     CredentialNotFound,
+    NewCredential,
     TooManyCredentials,
     TooManyTrusts,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.programs.model.credentials import NewCredential
     from ports import Ports
     from ports.storage import Transaction
 

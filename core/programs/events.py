@@ -1,22 +1,15 @@
 """Constructors for the events of API resources, service accounts and their credentials."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
 
-from typing import TYPE_CHECKING, Any
-
-from core.accounts.model.email_queue import NoticedSecret
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
-from core.programs.model.service_accounts import in_declared_order, scopes_in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import CreatedSecret
-    from core.programs.model.api_resources import ApiResource, ResourceClient
-    from core.programs.model.credentials import Credential
-    from core.programs.model.service_accounts import ServiceAccount
+from core.programs.model.api_resources import ApiResource, ResourceClient
+from core.programs.model.credentials import Credential
+from core.programs.model.service_accounts import ServiceAccount, in_declared_order, scopes_in_order
 
 
 def api_resource_created(resource: ApiResource) -> Event:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.programs import api_resources, credentials, events
 from core.programs.model.api_resources import ApiResourceNotFound
-from core.programs.model.credentials import CredentialKind, NotForApiResources
+from core.programs.model.credentials import Credential, CredentialKind, NewCredential, NotForApiResources
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
 
 
 async def create(ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
     """Create a credential of an API resource. Return it, with its text if it is a secret, which cannot be read again.
 
-    Raises: NotForApiResources; the errors of `api_resources.lock_organization_for` and `credentials.add`.
+    Raises: NotForApiResources.
     """
     if request.kind is CredentialKind.FEDERATED:
         raise NotForApiResources
@@ -39,10 +37,7 @@ async def list_credentials(ports: Ports, caller: OrganizationCaller, resource_id
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, resource_id: UUID, credential_id: UUID) -> None:
-    """Revoke a credential of an API resource. Its next request is refused.
-
-    Raises: CredentialNotFound; the errors of `api_resources.lock_organization_for`.
-    """
+    """Revoke a credential of an API resource. Its next request is refused. Raises: CredentialNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         resource = await api_resources.lock_organization_for(tx, caller, resource_id)
         credential = await credentials.remove(tx, resource.org_id, resource.id, credential_id)

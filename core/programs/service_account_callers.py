@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, NoReturn
 
-from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, check_service_account, require_capability
+from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_acting_service_account
+from core.kernel.claims import ProgramClaims
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
+from core.programs.model.service_accounts import ServiceAccountContext
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from core.kernel.access import Requirement
-    from core.kernel.claims import ProgramClaims
-    from core.programs.model.service_accounts import ServiceAccountContext
     from ports import Ports
     from ports.storage import Reading
 
@@ -34,8 +32,7 @@ async def authenticate_member(
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
-    Raises: ProgramStopped if the account is not live; the errors of `access.require_capability` and
-    `access.check_service_account`.
+    Raises: ProgramStopped if the account is not live.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
@@ -66,7 +63,7 @@ async def authenticate_on_platform(
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
-    organization; the errors of `access.check_service_account`.
+    organization.
     """
     async with reading as read:
         context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(

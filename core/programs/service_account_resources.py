@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.access import RoleInsufficient
+from core.kernel.callers import Member
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, has_capability
 from core.programs import events, service_accounts
@@ -12,10 +15,6 @@ from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnkno
 from core.programs.model.service_accounts import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import Member
     from core.programs.model.service_accounts import ServiceAccount
     from ports import Ports
     from ports.storage import Transaction

@@ -7,16 +7,20 @@ platform. No use case here accepts a service account as its caller.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.notices import ended_secrets
-from core.kernel.callers import Member
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role
-from core.kernel.values import KEEP, Keep, new_id
+from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
+from core.programs.model.credentials import Credential, NewCredential
 from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     ListedServiceAccount,
@@ -40,13 +44,6 @@ from core.tenancy import members, organizations
 from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.callers import Person
-    from core.kernel.values import Page, PageResult
-    from core.programs.model.credentials import Credential, NewCredential
     from ports import Ports
     from ports.storage import Transaction
 
@@ -81,8 +78,7 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
     """Create a service account. It has no credential yet.
 
     Raises: ServiceAccountRoleUnknown, ServiceAccountScopeUnknown, CapabilityNotGrantable,
-    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts; the errors of `_lock_rights`,
-    `_require_right_to_name` and `_require_owner`.
+    ServiceAccountAboveRole, OnlyOwnersGrant, TooManyServiceAccounts.
     """
     org_id, now = _managed_organization(caller), ports.clock.now()
     role = parse_role(request.role, of_platform=org_id is None)
@@ -133,8 +129,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
     users with a lower role made, because they know them.
 
     Raises: NoServiceAccountChanges, ServiceAccountRoleUnknown, ServiceAccountScopeUnknown,
-    CapabilityNotGrantable, OnlyOwnersGrant; the errors of `lock_for`, `_require_right_to_name` and
-    `_require_owner`.
+    CapabilityNotGrantable, OnlyOwnersGrant.
     """
     if changes == ServiceAccountChanges():
         raise NoServiceAccountChanges
@@ -175,10 +170,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
-    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4).
-
-    Raises: the errors of `lock_for`.
-    """
+    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4)."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         await tx.service_accounts.remove(account.org_id, account.id)
@@ -192,7 +184,7 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
 async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
     """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
 
-    Raises: ServiceAccountNotFound, ServiceAccountAboveRole; the errors of `_lock_rights`.
+    Raises: ServiceAccountNotFound, ServiceAccountAboveRole.
     """
     role_of_caller = await _lock_rights(tx, caller)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
@@ -207,10 +199,7 @@ def _managed_organization(caller: Person) -> UUID | None:
 
 
 async def _lock_rights(tx: Transaction, caller: Person) -> Role:
-    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner.
-
-    Raises: the errors of `organizations.lock_organization_for` and `platform.lock_rights`.
-    """
+    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner."""
     if isinstance(caller, Member):
         return (await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE))[1]
     await tx.accounts.lock_platform_owners()
@@ -248,10 +237,7 @@ async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
 
 
 async def create_credential(ports: Ports, caller: Person, account_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:
-    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again.
-
-    Raises: the errors of `lock_for` and `credentials.add`.
-    """
+    """Create a credential of a service account. Return it, with its text if it is a secret, which cannot be read again."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         credential, secret = await credentials.add(ports, tx, account.org_id, account.id, request, caller.user_id)
@@ -270,7 +256,7 @@ async def list_credentials(ports: Ports, caller: Person, account_id: UUID) -> li
 async def revoke_credential(ports: Ports, caller: Person, account_id: UUID, credential_id: UUID) -> None:
     """Revoke a credential of a service account. Access tokens that it got are refused from the next request on.
 
-    Raises: CredentialNotFound; the errors of `lock_for`.
+    Raises: CredentialNotFound.
     """
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)

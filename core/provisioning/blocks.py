@@ -7,22 +7,20 @@ directory activates the user or creates them again, or when an admin removes it.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.accounts import Account
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
+from core.kernel.values import Page, PageResult
 from core.provisioning import events
-from core.provisioning.model.users import NotBlocked
+from core.provisioning.model.users import DirectoryBlock, NotBlocked
 from core.tenancy import organizations
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Page, PageResult
-    from core.provisioning.model.users import DirectoryBlock
     from ports import Ports
     from ports.storage import Transaction
 
@@ -39,7 +37,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
     The user does not become a member. The directory forgets users that it did not provision, so it
     cannot bring them back.
 
-    Raises: NotBlocked; the errors of `organizations.lock_organization_for`.
+    Raises: NotBlocked.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -1,18 +1,13 @@
 """The events of SCIM provisioning and of SCIM tokens."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event
+from core.kernel.roles import Role
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.roles import Role
-    from core.provisioning.model.directories import ScimToken
+from core.provisioning.model.directories import ScimToken
 
 
 def user_provisioned(org_id: UUID, user_id: UUID) -> tuple[Event, Event]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
 from core.kernel.roles import Role
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.group_patches import GroupMemberUnknown
+from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import (
     BATCH_SIZE,
+    GroupChanges,
     GroupMember,
+    GroupMemberUnknown,
     GroupNotFound,
     ScimGroup,
     matches_group,
@@ -25,13 +31,6 @@ from core.provisioning.model.users import ProtectedUser, require_member_capacity
 from core.tenancy import events, members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import ScimClient
-    from core.provisioning.model.filters import ScimFilter
-    from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports
     from ports.storage import Transaction
 

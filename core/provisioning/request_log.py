@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.kernel.callers import OrganizationCaller
+from core.provisioning.model.directories import ScimRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.provisioning.model.directories import ScimRequest
     from ports import Ports
 
 

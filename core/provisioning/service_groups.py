@@ -6,24 +6,22 @@ remove them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import access, events
+from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, EnrollmentOrigin
+from core.kernel.callers import ScimClient
 from core.kernel.errors import Invalid
 from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.groups import BATCH_SIZE, GroupNotFound, ScimGroup, matches_group, named_member_ids
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.groups import BATCH_SIZE, GroupChanges, GroupNotFound, ScimGroup, matches_group, named_member_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.kernel.callers import ScimClient
-    from core.provisioning.model.filters import ScimFilter
-    from core.provisioning.model.group_patches import GroupChanges
     from ports import Ports
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.kernel.callers import OrganizationStatus, ScimClient
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
@@ -18,20 +21,15 @@ from core.provisioning.model.directories import (
     ScimTokenExpiryPast,
     ScimTokenInvalid,
     ScimTokenNotFound,
+    ScimTokenRecord,
     TokenEnd,
     TooManyScimTokens,
     new_token,
 )
 from core.tenancy import organizations
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.provisioning.model.directories import ScimTokenRecord
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -39,11 +37,7 @@ if TYPE_CHECKING:
 
 
 async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at: datetime | None) -> tuple[ScimToken, str]:
-    """Create a token. Return it with its secret, which is never returned again.
-
-    Raises: ScimTokenExpiryPast, TooManyScimTokens; the errors of
-    `organizations.lock_organization_for`.
-    """
+    """Create a token. Return it with its secret, which is never returned again. Raises: ScimTokenExpiryPast, TooManyScimTokens."""
     now = ports.clock.now()
     if expires_at is not None and expires_at <= now:
         raise ScimTokenExpiryPast
@@ -82,10 +76,7 @@ async def describe_end(ports: Ports, caller: OrganizationCaller, token_id: UUID)
 
 
 async def revoke(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """Revoke a token. It stops working with the next request.
-
-    Raises: ScimTokenNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """Revoke a token. It stops working with the next request. Raises: ScimTokenNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         token = await tx.scim_tokens.by_id(organization.id, token_id) or refuse(ScimTokenNotFound)
@@ -114,10 +105,7 @@ async def load_record(ports: Ports, token: str) -> ScimTokenRecord:
 
 
 def authenticate(record: ScimTokenRecord, *, address: str | None, agent: str | None) -> ScimClient:
-    """Return the directory that sent this token.
-
-    Raises: ScimTokenInvalid if it has expired; OrganizationNotActive.
-    """
+    """Return the directory that sent this token. Raises: ScimTokenInvalid if it has expired; OrganizationNotActive."""
     if record.is_expired:
         raise ScimTokenInvalid
     if record.status is not OrganizationStatus.ACTIVE:

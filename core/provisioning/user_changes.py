@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace as with_changes
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import email_changes
-from core.accounts.model.accounts import EmailNotFree
+from core.accounts.model.accounts import Account, EmailNotFree
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.profiles import ProfileChanges
 from core.kernel.errors import refuse
+from core.kernel.values import Email
 from core.provisioning import blocks, events
 from core.provisioning.model.profiles import ScimProfile, changed_attributes, to_account_profile
 from core.provisioning.model.users import (
@@ -23,14 +26,9 @@ from core.provisioning.model.users import (
     require_member_capacity,
 )
 from core.tenancy import members
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.values import Email
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -132,10 +130,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
 
 
 async def activate(ports: Ports, tx: Transaction, account: Account, organization: Organization, now: datetime) -> None:
-    """Remove the block of the user, and make them a member.
-
-    Raises: MembersFull.
-    """
+    """Remove the block of the user, and make them a member. Raises: MembersFull."""
     require_member_capacity(organization, 1)
     reopened = await blocks.remove_block(tx, organization.id, account, now)
     await tx.scim_users.restore_members(organization.id, [account.id], now)

@@ -12,20 +12,26 @@ member.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import mailbox
-from core.accounts.model.accounts import AccountOrigin, new_account
+from core.accounts.model.accounts import Account, AccountOrigin, new_account
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
+from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
 from core.kernel.roles import Role
-from core.kernel.values import new_id
+from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.patches import apply_operations
+from core.provisioning.model.filters import ScimFilter
+from core.provisioning.model.patches import UserPatch, apply_operations
 from core.provisioning.model.profiles import ScimProfile, to_account_profile
+from core.provisioning.model.resources import SkippedParts
 from core.provisioning.model.schemas import USER
 from core.provisioning.model.users import (
     DomainOfAnother,
@@ -44,29 +50,15 @@ from core.provisioning.model.users import (
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import ScimClient
-    from core.kernel.values import PageResult
-    from core.provisioning.model.filters import ScimFilter
-    from core.provisioning.model.patches import UserPatch
-    from core.provisioning.model.resources import SkippedParts
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
 
 async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:
-    """Return up to `count` of the matching users, oldest first.
-
-    `start` is the number of the first one, from 1.
-    """
+    """Return up to `count` of the matching users, oldest first. `start` is the number of the first one, from 1."""
     async with ports.storage.reading() as read:
         return await read.scim_users.page(caller.org_id, filter_, start - 1, count)
 
@@ -132,10 +124,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
 
 
 async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -> ScimUser:
-    """Take an existing account, as `create` does.
-
-    Raises: UserNameTaken, ProtectedUser, MembersFull; the errors of `apply_changes`.
-    """
+    """Take an existing account, as `create` does. Raises: UserNameTaken, ProtectedUser, MembersFull."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
@@ -239,8 +228,6 @@ async def _change(
 
     `user` is the state that the caller read. Nothing is locked during `apply`, which runs in a thread
     if `is_large`. If the user has changed by then, `apply` gets the new state.
-
-    Raises: the errors of `apply` and of `_store`.
     """
     while True:
         work = partial(apply, user)

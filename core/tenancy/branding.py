@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.email_queue import TokenPurpose
+from core.kernel.callers import OrganizationCaller
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
-from core.tenancy.model.branding import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
+from core.tenancy.model.settings import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.one_time_tokens import TokenPurpose
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 
@@ -36,11 +35,7 @@ async def update(
     primary_color: str | Keep | None = KEEP,
     product_name: str | Keep | None = KEEP,
 ) -> BrandingSettings:
-    """Change the branding settings, and return them. None removes a value.
-
-    Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid; the errors of
-    `organizations.lock_organization_for`.
-    """
+    """Change the branding settings, and return them. None removes a value. Raises: EmptyBrandingUpdate, LogoInvalid, ColorInvalid."""
     changes = provided(logo_url=logo_url, primary_color=primary_color, product_name=product_name)
     if not changes:
         raise EmptyBrandingUpdate
@@ -68,9 +63,6 @@ async def get_design(ports: Ports, org_id: UUID) -> Design | None:
 
 
 async def get_design_of_link(ports: Ports, purpose: TokenPurpose, token: str) -> Design | None:
-    """Return the design of the page behind an emailed link, or None for the platform's design.
-
-    The link may be used or expired.
-    """
+    """Return the design of the page behind an emailed link, or None for the platform's design. The link may be used or expired."""
     async with ports.storage.reading() as read:
         return await read.branding.design_of_link(digest(token), purpose)

@@ -8,10 +8,12 @@ its subdomains.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Domain, new_secret
+from core.kernel.values import Domain, Email, Page, PageResult, new_secret
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import (
     MAX_RECORD_NAME,
@@ -24,10 +26,6 @@ from core.tenancy.model.domains import (
 )
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.values import Email, Page, PageResult
     from core.tenancy.model.domains import ForeignAccount, ForeignInvitation
     from ports import Ports
     from ports.storage import Reading, Transaction
@@ -45,7 +43,7 @@ async def claim(ports: Ports, caller: OrganizationCaller, domain: Domain) -> Dom
     If the organization already has this domain, nothing changes: the verification and the challenge
     stay. Another domain replaces the earlier one, and is unverified.
 
-    Raises: DomainTooLong; the errors of `organizations.lock_organization_for`.
+    Raises: DomainTooLong.
     """
     new = DomainClaim(org_id=caller.acts_in.id, domain=domain, challenge=new_secret(), verified_at=None, created_at=ports.clock.now())
     if len(new.record_name) > MAX_RECORD_NAME:
@@ -65,8 +63,7 @@ async def verify(ports: Ports, caller: OrganizationCaller) -> DomainClaim:
 
     Nothing changes if the domain is already verified.
 
-    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced; the errors of
-    `organizations.lock_organization_for`.
+    Raises: DomainNotSet, RecordNotFound, DnsFailed, DomainTaken, DomainReplaced.
     """
     pending = await get(ports, caller)
     if pending.verified_at is not None:
@@ -122,10 +119,7 @@ async def is_of_another(tx: Transaction, email: Email, org_id: UUID) -> bool:
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's domain.
-
-    Raises: DomainNotSet; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the organization's domain. Raises: DomainNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         old = await tx.domains.by_org(organization.id) or refuse(DomainNotSet)

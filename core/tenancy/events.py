@@ -3,24 +3,17 @@
 Each function returns one event.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.kernel.providers import Provider
-    from core.kernel.roles import Role
-    from core.kernel.values import Domain
-    from core.tenancy.model.branding import BrandingSettings
-    from core.tenancy.model.domains import DomainClaim
-    from core.tenancy.model.invitations import Invitation
-    from core.tenancy.model.mail_server import SmtpSettings
-    from core.tenancy.model.organizations import Organization
+from core.kernel.providers import Provider
+from core.kernel.roles import Role
+from core.kernel.values import Domain
+from core.tenancy.model.domains import DomainClaim
+from core.tenancy.model.invitations import Invitation
+from core.tenancy.model.organizations import Organization
+from core.tenancy.model.settings import BrandingSettings, SmtpSettings
 
 
 def user_invited(invitation: Invitation) -> Event:

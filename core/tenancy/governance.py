@@ -6,28 +6,25 @@ The states of an organization: docs/specification/lifecycles.md.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel import event_catalog
 from core.kernel.access import OrganizationNotFound
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationStatus, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.values import KEEP
+from core.kernel.values import KEEP, Keep, PageResult
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import PlatformCaller
-    from core.kernel.values import Keep, PageResult
     from core.tenancy.model.organizations import Organization, Tier
     from ports import Ports
     from ports.storage import Transaction
@@ -191,10 +188,7 @@ async def change_tier(
 
 
 async def delete(ports: Ports, caller: PlatformCaller, org_id: UUID) -> None:
-    """Delete an organization permanently, in any status.
-
-    Raises: OrganizationNotFound, NotAPlatformOwner.
-    """
+    """Delete an organization permanently, in any status. Raises: OrganizationNotFound, NotAPlatformOwner."""
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.delete_locked(tx, await _lock_as_platform_owner(tx, caller, org_id), ports.clock.now())
 

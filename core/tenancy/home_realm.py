@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.kernel.callers import OrganizationCaller
+from core.kernel.providers import Provider
 from core.kernel.roles import Capability
+from core.kernel.values import Domain
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import DuplicateDomain, HomeRealmRoute
 
 if TYPE_CHECKING:
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.providers import Provider
-    from core.kernel.values import Domain
     from ports import Ports
 
 
@@ -22,10 +22,7 @@ async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeReal
 
 
 async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
-    """Replace all routes of the organization, and return the new ones.
-
-    Raises: DuplicateDomain; the errors of `organizations.lock_organization_for`.
-    """
+    """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain."""
     new: dict[Domain, Provider] = {}
     for domain, provider in routes:
         if domain in new:

@@ -8,15 +8,18 @@ invitation only, and returns whether it did.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts, mailbox
-from core.accounts.model.accounts import EmailNotFree
+from core.accounts.model.accounts import Account, EmailNotFree
 from core.kernel.access import BlockedByDirectory, RoleInsufficient
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability, Role
-from core.kernel.values import Email, digest, new_id
+from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
 from core.tenancy.model import members
@@ -40,18 +43,10 @@ from core.tenancy.model.invitations import (
     parse_token,
 )
 from core.tenancy.model.members import AlreadyMember
-from core.tenancy.model.organizations import Membership
+from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.causes import Caller
-    from core.kernel.values import Page, PageResult
-    from core.tenancy.model.branding import Design
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -72,10 +67,7 @@ async def list_page(
 
 
 async def cancel(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) -> None:
-    """Cancel a pending invitation.
-
-    Raises: InvitationNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """Cancel a pending invitation. Raises: InvitationNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -93,8 +85,7 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
 
     The membership is unconfirmed, because the recipient took no part.
 
-    Raises: InvitationNotFound, RoleInsufficient; the errors of `add_invited_member` and
-    `organizations.lock_organization_for`.
+    Raises: InvitationNotFound, RoleInsufficient.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -155,10 +146,7 @@ async def get_by_token(ports: Ports, token: str, person: Person | None = None) -
 
 
 async def get_design(ports: Ports, token: str) -> Design | None:
-    """Return the design of the pages about this invitation, or None for the platform's design.
-
-    The invitation may have any state.
-    """
+    """Return the design of the pages about this invitation, or None for the platform's design. The invitation may have any state."""
     async with ports.storage.reading() as read:
         received = await read.invitations.received_by_token(parse_token(token)[0], ports.clock.now())
         return None if received is None else await read.branding.design(received.invitation.org_id)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotForServiceAccounts, require_sign_in
-from core.kernel.callers import Member
-from core.kernel.errors import SessionEnded, refuse
+from core.kernel.callers import Member, OrganizationCaller
+from core.kernel.errors import Refusal, SessionEnded, refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import digest, new_id
+from core.kernel.values import Email, digest, new_id
 from core.tenancy import events, organizations
 from core.tenancy.invitations import expire_if_due, require_grantable
 from core.tenancy.model.invitations import (
@@ -30,12 +32,6 @@ from core.tenancy.model.invitations import (
 from core.tenancy.model.members import AlreadyMember
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.errors import Refusal
-    from core.kernel.values import Email
     from ports import Ports
     from ports.storage import Transaction
 
@@ -50,9 +46,8 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
 
     During an impersonation, only members can be invited.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations, AlreadyMember, InviteeBlocked, InvitationAlreadySent; the errors of
-    `organizations.lock_organization_for`.
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations,
+    AlreadyMember, InviteeBlocked, InvitationAlreadySent.
     """
     invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
@@ -74,8 +69,7 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     of AlreadyMember, InviteeBlocked and InvitationAlreadySent. Everything else refuses the whole call:
     then no invitation is sent. The results contain no tokens.
 
-    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient,
-    TooManyInvitations; the errors of `organizations.lock_organization_for`.
+    Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, RoleInsufficient, TooManyInvitations.
     """
     requests = [(email, _parse_role(ports, caller, role)) for email, role in invitees]
     now = ports.clock.now()

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
-from core.tenancy.model import mail_server
-from core.tenancy.model.mail_server import MailServer, MailServerNotSet, SmtpSettings
+from core.tenancy.model import settings
+from core.tenancy.model.settings import MailServer, MailServerNotSet, SmtpSettings
 
 if TYPE_CHECKING:
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:
-    """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too.
-
-    Raises: the errors of `mail_server.validate` and `organizations.lock_organization_for`.
-    """
-    server = mail_server.validate(server)
+    """Replace the organization's mail server, and return its settings. Emails in the queue use the new server, too."""
+    server = settings.validate(server)
     async with ports.storage.transaction(by=caller) as tx:
         await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         await tx.smtp.put(server, ports.clock.now())
@@ -40,10 +37,7 @@ async def get_settings(ports: Ports, caller: OrganizationCaller) -> SmtpSettings
 
 
 async def remove(ports: Ports, caller: OrganizationCaller) -> None:
-    """Remove the organization's mail server. Its emails use the platform's server again.
-
-    Raises: MailServerNotSet; the errors of `organizations.lock_organization_for`.
-    """
+    """Remove the organization's mail server. Its emails use the platform's server again. Raises: MailServerNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.INTEGRATIONS_MANAGE)
         removed = await tx.smtp.remove(organization.id) or refuse(MailServerNotSet)

@@ -5,18 +5,21 @@ The rules are those of decision 199 and security R-1, R-2, R-6.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound
-from core.kernel.callers import Member
+from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Role, has_capability
-from core.kernel.values import Email
+from core.kernel.values import Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
     AlreadyOwner,
@@ -38,16 +41,10 @@ from core.tenancy.model.members import (
     grantable_roles,
     parse_assignable_role,
 )
+from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller, Person
-    from core.kernel.values import Page
-    from core.tenancy.model.organizations import Membership
     from ports import Ports
     from ports.storage import Transaction
 
@@ -74,10 +71,7 @@ async def list_page(
 
 
 async def require_member(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Check that this user is a member of the caller's organization.
-
-    Raises: MemberNotFound.
-    """
+    """Check that this user is a member of the caller's organization. Raises: MemberNotFound."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
             raise MemberNotFound
@@ -97,7 +91,7 @@ async def revoke_sessions(ports: Ports, caller: OrganizationCaller, user_id: UUI
     Authorization codes, approvals of devices and pending sign-ons in the organization end as well. The
     membership and all other sessions continue.
 
-    Raises: MemberNotFound; the errors of `organizations.lock_organization_for`.
+    Raises: MemberNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -116,7 +110,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown; the errors of `organizations.lock_organization_for`.
+    RoleUnknown.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -143,8 +137,7 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
 async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
     """Remove a member, and end their sessions in this organization (security R-6).
 
-    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner; the errors of
-    `organizations.lock_organization_for`.
+    Raises: MemberNotFound, CannotRemoveSelf, CannotRemoveOwner.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -163,8 +156,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     Only the owner of the mailbox can use the link, so the caller gets no power over the account. The
     email has its own limit per recipient.
 
-    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable; the errors of
-    `organizations.lock_organization_for`.
+    Raises: MemberNotFound, CannotResetOwner, MembershipNotConfirmed, MemberNotReachable.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -197,7 +189,7 @@ async def confirm(ports: Ports, caller: Person, slug: str) -> None:
 async def leave(ports: Ports, caller: Person, slug: str) -> None:
     """End the caller's own membership in an organization with any status, and their sessions in it.
 
-    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave; the errors of `lock_own_account`.
+    Raises: OrganizationNotFound, NotOfThisOrganization, OwnerCannotLeave.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -260,8 +252,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 
     Both get an email.
 
-    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive; the errors of
-    `organizations.lock_organization_for`.
+    Raises: AlreadyOwner, NewOwnerNotMember, NewOwnerNotActive.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

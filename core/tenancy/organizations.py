@@ -6,12 +6,15 @@ The changes that platform owners make are in `core.tenancy.governance`.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import own_account
+from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import AddressNotVerified, OrganizationNotFound, require_capability, require_sign_in
-from core.kernel.callers import Member, OrganizationStatus, Person
+from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
@@ -29,11 +32,6 @@ from core.tenancy.model.organizations import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -94,10 +92,7 @@ async def _notify_platform_owners(tx: Transaction, organization: Organization, c
 
 
 async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str, now: datetime) -> Organization:
-    """Add an organization without an owner.
-
-    The caller then calls `add_first_owner`. Raises: SlugTaken.
-    """
+    """Add an organization without an owner. The caller then calls `add_first_owner`. Raises: SlugTaken."""
     approved = ports.policy.auto_approve_organizations
     organization = Organization(
         id=new_id(),
@@ -172,10 +167,7 @@ async def update(
 
 
 async def delete(ports: Ports, caller: Member) -> None:
-    """Delete the organization that the caller acts in and owns.
-
-    Raises: the errors of `lock_organization_for`.
-    """
+    """Delete the organization that the caller acts in and owns."""
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
         await delete_locked(tx, organization, ports.clock.now())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import CREATED_SECRETS_PATH
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
     from ports.storage import Transaction
 
 

@@ -18,7 +18,7 @@ from jwt.algorithms import ECAlgorithm
 from adapters.crypto import AesVault, JwtTokens, parse_keys
 from adapters.postgres.accounts import mfa
 from adapters.postgres.authentication import signing_keys
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.values import base64url, digest, new_secret
 from ops.bench.filling import add_organization

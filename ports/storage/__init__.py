@@ -59,18 +59,13 @@ class Transaction(
     PrivacyTransaction,
     Protocol,
 ):
-    """Queries and changes that are committed together.
-
-    The end of the block commits. Any exception, cancellation included, rolls back.
-    """
+    """Queries and changes that are committed together. The end of the block commits. Any exception, cancellation included, rolls back."""
 
     def acts_as(self, person: Person) -> None:
         """Set the user who causes the recorded events, if the user becomes known only during the transaction."""
-        ...
 
     async def send_deferred(self) -> None:
         """Execute the deferred statements now, if their results are needed before any other statement."""
-        ...
 
     def record(self, event: Event) -> None:
         """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
@@ -80,7 +75,6 @@ class Transaction(
         because they lock the totals of the audit log, and other transactions of the organization
         wait for these rows.
         """
-        ...
 
 
 class Autocommit(
@@ -114,7 +108,6 @@ class Storage(Protocol):
         (security J-4, Z-6). `in_session` is false if the caller has no session yet, or
         if this transaction ends it or locks it itself.
         """
-        ...
 
     def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
         """Open a connection for queries.
@@ -124,12 +117,9 @@ class Storage(Protocol):
         parallel uses of a proof, one succeeds. The end of the block raises ProofReplayed or
         NonceKeyLost for the others, and so what the block has read must not be used before.
         """
-        ...
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
         """Open a connection for statements that each commit by themselves."""
-        ...
 
     async def ping(self) -> None:
         """Make one trivial round trip. Raises: StorageDown."""
-        ...

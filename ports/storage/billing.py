@@ -34,26 +34,21 @@ class Billing(Protocol):
 
         This waits for other transactions that process the same event.
         """
-        ...
 
     def record_event_deferred(self, event_id: str, now: datetime) -> Deferred[bool]:
         """Do what `record_event` does, with the next statement."""
-        ...
 
     async def lock_facts(self, id_: str, now: datetime) -> SubscriptionFacts:
         """Lock and return the facts about a subscription of the provider. An unknown subscription gets empty facts."""
-        ...
 
     async def lock_subscription(self, id_: str, now: datetime) -> LockedSubscription:
         """Lock the facts about a subscription of the provider as `lock_facts` does, then our organization and our subscription.
 
         These are three statements in one round trip. Our subscription has its stored status.
         """
-        ...
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
         """Return the facts about a subscription of the provider without waiting for locks, or None if it is unknown."""
-        ...
 
     async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
         """Save locked facts, and the time of the next check. None means no check; KEEP keeps the present time.
@@ -61,38 +56,29 @@ class Billing(Protocol):
         If the facts wait for another subscription, a trigger makes their check due as soon as that
         subscription has ended.
         """
-        ...
 
     async def mark_ended(self, id_: str, now: datetime) -> None:
         """Store that a subscription of the provider is over. This locks its facts, as `lock_facts` does."""
-        ...
 
     async def claim_check(self, now: datetime, until: datetime) -> str | None:
         """Return the subscription with the check that has been due longest, or None. The check is due again at `until`."""
-        ...
 
-    async def next_check(self) -> datetime | None:
-        """Return when the next check of a subscription is due."""
-        ...
+    async def next_check(self) -> datetime | None: ...
 
     async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
         """Move a check that was claimed until `until` to `at`. A check with another time stays as it is."""
-        ...
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         """Make the checks of this customer's subscriptions due, except those that are over.
 
         If `org_id` is given, only subscriptions of this organization are checked.
         """
-        ...
 
     async def is_checked_separately(self, id_: str, since: datetime) -> bool:
         """Return whether a check of this subscription is planned, or its state was received after `since`."""
-        ...
 
     async def subscription(self, id_: str) -> Subscription | None:
         """Return our subscription for this subscription of the provider, or None."""
-        ...
 
     async def plan_of_price(self, org_id: UUID, service_id: UUID, price_id: str | None, preferred: UUID) -> SubscribedPlan | None:
         """Return the service's plan with this price, or None.
@@ -100,7 +86,6 @@ class Billing(Protocol):
         If several plans have it, the preferred plan comes first, then plans that were not deleted,
         then the oldest.
         """
-        ...
 
 
 class CustomersRead(Protocol):
@@ -108,7 +93,6 @@ class CustomersRead(Protocol):
 
     async def of_organization(self, org_id: UUID) -> BillingCustomer | None:
         """Return the organization's customer, with its current payment method, or None if the provider has none."""
-        ...
 
 
 class Customers(CustomersRead, Protocol):
@@ -116,22 +100,15 @@ class Customers(CustomersRead, Protocol):
 
     async def find_or_add(self, org_id: UUID, key: UUID, now: datetime) -> Customer:
         """Return the organization's customer. If it is unknown, `key` becomes the idempotency key for creating it."""
-        ...
 
     async def renew_key(self, org_id: UUID, key: UUID, new: UUID) -> None:
         """Replace this idempotency key, unless it was already replaced or the customer is known."""
-        ...
 
     async def save(self, org_id: UUID, key: UUID, customer_id: str) -> str | None:
-        """Save the customer created with this key, unless there is one, and return the current one.
-
-        Return None if the key was replaced.
-        """
-        ...
+        """Save the customer created with this key, unless there is one, and return the current one. Return None if the key was replaced."""
 
     async def may_belong_to(self, org_id: UUID, customer_id: str) -> bool:
         """Return whether no other organization has this customer, and this organization has no other customer."""
-        ...
 
     async def link(self, org_id: UUID, customer_id: str, key: UUID, now: datetime) -> bool:
         """Store the customer of an organization, from an event. Return False if it contradicts stored data.
@@ -139,14 +116,12 @@ class Customers(CustomersRead, Protocol):
         A deleted customer cannot be linked. `key` becomes the idempotency key if the organization
         has no row yet. This takes two statements.
         """
-        ...
 
     async def save_user(self, org_id: UUID | None, customer_id: str, user_id: UUID | None, at: datetime) -> bool:
         """Store the user of a customer, unless a newer event has set it. Return whether the customer is known.
 
         If `org_id` is given, the customer must be that organization's.
         """
-        ...
 
     async def mark_deleted(self, org_id: UUID | None, customer_id: str, key: UUID, now: datetime) -> bool:
         """Unlink a deleted customer, and ignore it in later events. Return whether it was linked.
@@ -154,7 +129,6 @@ class Customers(CustomersRead, Protocol):
         If `org_id` is given, the customer must be that organization's. `key` is the idempotency key
         for creating the organization's next customer. This takes two statements.
         """
-        ...
 
     async def attach_payment_method(self, customer_id: str, payment_method_id: str, at: datetime, now: datetime) -> bool:
         """Attach a payment method to a customer, unless a newer event is known. Return whether the customer is known.
@@ -162,42 +136,33 @@ class Customers(CustomersRead, Protocol):
         The current payment method of an organization is the one that was attached last and is still
         attached.
         """
-        ...
 
     async def detach_payment_method(self, payment_method_id: str, at: datetime, now: datetime) -> bool:
         """Detach a payment method, unless a newer event is known. Return whether it belonged to a known customer."""
-        ...
 
 
 class Checkouts(Protocol):
     """Checkouts that members started."""
 
     async def add(self, checkout: Checkout, check_at: datetime) -> None: ...
-
-    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
-        """Save the provider's session of a checkout."""
-        ...
+    async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None: ...
 
     async def complete(
         self, checkout_id: UUID, session_id: str, id_: str, metadata: CheckoutMetadata | None, customer_id: str | None
     ) -> bool:
         """Save the subscription that a checkout led to. Return False if the checkout is unknown or contradicts the arguments."""
-        ...
 
     async def match(self, id_: str, metadata: CheckoutMetadata, price_id: str | None) -> CheckoutMatch | None:
         """Compare a subscription with the checkout that led to it, or may have, preferably one with this price.
 
         Return None if there is no such checkout.
         """
-        ...
 
     async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
         """Return the metadata of the checkout that led to this subscription, or None if it is not known."""
-        ...
 
     async def stop_checks(self, org_id: UUID, id_: str) -> None:
         """Stop checking the checkout that led to this subscription. Other checkouts may still lead to one."""
-        ...
 
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         """Claim the open checkouts of one customer, or return None if none is due.
@@ -206,11 +171,8 @@ class Checkouts(Protocol):
         that were started at or before `begun_by` are claimed. They are due again at `until`. Those
         that were started before `since` are not checked again.
         """
-        ...
 
-    async def next_check(self) -> datetime | None:
-        """Return when the next check of a checkout is due."""
-        ...
+    async def next_check(self) -> datetime | None: ...
 
     async def reschedule(self, ids: Sequence[UUID], at: datetime, since: datetime) -> None:
         """Make claimed checkouts due at `at`, unless their checks were stopped. `since` is the value passed to `claim`.
@@ -218,7 +180,6 @@ class Checkouts(Protocol):
         Checkouts that started before `since` are always checked again, because their claim has
         already removed the next check.
         """
-        ...
 
 
 class Cancellations(Protocol):
@@ -226,75 +187,57 @@ class Cancellations(Protocol):
 
     async def request(self, cancellation: Cancellation) -> None:
         """Add the cancellation of a subscription that stays in the database, or that was never in it."""
-        ...
 
     async def is_requested(self, org_id: UUID, id_: str) -> bool:
         """Return whether the cancellation of this subscription at the provider is pending."""
-        ...
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
         """Return the cancellation that has been due longest, or None. It is due again at `until`.
 
         Subscriptions that became live again are left out.
         """
-        ...
 
-    async def next_due(self) -> datetime | None:
-        """Return when the next cancellation is due."""
-        ...
+    async def next_due(self) -> datetime | None: ...
 
     async def claim_of_service(self, org_id: UUID, service_id: UUID, now: datetime, until: datetime, limit: int) -> list[Cancellation]:
         """Return the due cancellations of a service, at most `limit`. They are due again at `until`."""
-        ...
 
     async def complete(self, cancellation: Cancellation) -> bool:
         """Remove a completed cancellation. Return False if another process has already removed it."""
-        ...
 
 
 class SubscriptionsRead(Protocol):
     """Read access to subscriptions. An active one without a payment provider is returned as expired after its period."""
 
-    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement:
-        """Return the plan that this user has at this service."""
-        ...
-
+    async def entitlement(self, service_id: UUID, user_id: UUID, now: datetime) -> Entitlement: ...
     async def uses_plan(self, org_id: UUID, plan_id: UUID, now: datetime) -> bool:
         """Return whether the plan has live subscriptions."""
-        ...
 
     async def plan(self, plan_id: UUID) -> SubscribedPlan | None:
         """Return the plan with this id, regardless of its service, deleted or not."""
-        ...
 
     async def purchase(self, org_id: UUID, subscription_id: UUID) -> Purchase | None:
         """Return the names of the subscription's plan and service, or None if the subscription is not live."""
-        ...
 
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
         """Return a page of the service's subscriptions with this current status, oldest first. None means any status."""
-        ...
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
         """Return the number of the service's subscriptions per current status."""
-        ...
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         """Return the user's live subscription, or else the newest, or None."""
-        ...
 
     async def list_of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnSubscription]:
         """Return the subscription that `of_user` returns for each service of any organization.
 
         Live ones come first, then by the names of the organization and the service.
         """
-        ...
 
     async def next_expiry(self) -> datetime | None:
         """Return when the next subscription of any organization expires, except those that the payment provider manages."""
-        ...
 
 
 class Subscriptions(SubscriptionsRead, Protocol):
@@ -302,40 +245,32 @@ class Subscriptions(SubscriptionsRead, Protocol):
 
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         """Lock and return the subscription that `of_user` returns."""
-        ...
 
     async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
         """Lock and return the organization's subscription with this id at the payment provider, with its stored status."""
-        ...
 
     async def exists(self, org_id: UUID, subscription_id: UUID) -> bool: ...
 
     async def add(self, subscription: Subscription) -> None:
         """Add a subscription and increment the service's count. Callers lock the account first. Raises: AlreadySubscribed."""
-        ...
 
     async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
         """Save the new plan, status and period of a locked subscription.
 
         Raises: AlreadySubscribed if it becomes live, and the user has another live subscription.
         """
-        ...
 
     async def detach_from_provider(self, org_id: UUID, subscription_id: UUID, now: datetime) -> None:
         """Store that the payment provider no longer manages the subscription."""
-        ...
 
     async def remove(self, org_id: UUID, subscription_id: UUID) -> None:
         """Delete a subscription and decrement the service's count."""
-        ...
 
     async def expire_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> list[Subscription]:
         """Mark the user's overdue subscription as expired, and return it. There is at most one."""
-        ...
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         """Mark at most `limit` overdue subscriptions of all organizations as expired, and return them. Locked ones are skipped."""
-        ...
 
 
 # The repositories of this area, by the kind of access

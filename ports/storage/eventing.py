@@ -6,9 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.eventing.model.audit import AuditEntry, AuditFilter, PlatformAuditFilter
-from core.eventing.model.logout_notices import ClaimedLogoutNotice
 from core.eventing.model.siem import ClaimedSiemQueue, QueuedEntry, SiemConfiguration, SiemResult, SiemSink, SiemStatus
-from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
+from core.eventing.model.webhooks import ClaimedDelivery, ClaimedLogoutNotice, Delivery, DeliveryOutcome, DispatchCapacity, Webhook
 from core.kernel.deferred import Deferred
 from core.kernel.values import Page, PageResult
 
@@ -24,13 +23,11 @@ class AuditRead(Protocol):
         With a filter by success or time, only the newest MAX_LISTED matching entries have pages and are
         counted. Runs two statements.
         """
-        ...
 
     async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None: ...
 
     async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
-        ...
 
 
 class Audit(Protocol):
@@ -42,14 +39,12 @@ class Audit(Protocol):
         Those are the entries about the security of the account, the user's sign-ins, and their changes
         of the address. Also decrements the totals of entries and of members' logins.
         """
-        ...
 
     async def forget_in_service(self, org_id: UUID, user_id: UUID, service_slug: str) -> None:
         """Remove the entries about the user's own activity in this service only from the organization's log.
 
         Also decrements the totals of entries.
         """
-        ...
 
 
 class AuditOutcomes(Protocol):
@@ -57,24 +52,18 @@ class AuditOutcomes(Protocol):
 
     async def mark_failed(self, entry_id: UUID) -> None:
         """Set `success` of an entry `impersonation.request` to false."""
-        ...
 
 
 class PlatformLogRead(Protocol):
     """Read access to the platform's log: the audit entries that belong to no organization."""
 
     async def page(self, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
-        """Return a page of the newest MAX_LISTED matching entries, newest first, with their number.
-
-        Runs two statements.
-        """
-        ...
+        """Return a page of the newest MAX_LISTED matching entries, newest first, with their number. Runs two statements."""
 
     async def by_id(self, entry_id: UUID) -> AuditEntry | None: ...
 
     async def batch(self, filter_: PlatformAuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry of the batch before, or None."""
-        ...
 
 
 # Webhooks
@@ -85,27 +74,18 @@ class WebhooksRead(Protocol):
 
     async def of_org(self, org_id: UUID) -> list[Webhook]:
         """Return all webhooks of the organization, oldest first."""
-        ...
 
     async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None: ...
 
 
 class Webhooks(WebhooksRead, Protocol):
-    """Write access to webhooks.
-
-    Callers lock the organization first. Secrets are stored encrypted.
-    """
+    """Write access to webhooks. Callers lock the organization first. Secrets are stored encrypted."""
 
     async def add(self, webhook: Webhook, secret: str) -> None:
         """Add a webhook. Raises: WebhookNameTaken."""
-        ...
 
     async def save(self, webhook: Webhook) -> None:
-        """Store the changes of a webhook and wake the dispatchers of all processes.
-
-        Raises: WebhookNameTaken.
-        """
-        ...
+        """Store the changes of a webhook and wake the dispatchers of all processes. Raises: WebhookNameTaken."""
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
         """Replace the signing secret.
@@ -113,11 +93,9 @@ class Webhooks(WebhooksRead, Protocol):
         The old secret signs beside the new one until `former_until`. Older secrets sign until their
         own time ends. The newest FORMER_SECRETS_KEPT of them are kept.
         """
-        ...
 
     async def delete(self, org_id: UUID, webhook_id: UUID, now: datetime) -> None:
         """Delete a webhook. The housekeeper deletes its deliveries."""
-        ...
 
 
 # Webhook deliveries
@@ -129,15 +107,9 @@ class DeliveriesRead(Protocol):
     async def page(
         self, org_id: UUID, webhook_id: UUID, page: Page, *, event_type: str | None, delivered: bool | None
     ) -> PageResult[Delivery]:
-        """Return a page of the deliveries, newest first, with the total number.
+        """Return a page of the deliveries, newest first, with the total number. Runs two statements."""
 
-        Runs two statements.
-        """
-        ...
-
-    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
-        """Return a delivery of the webhook, or None."""
-        ...
+    async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None: ...
 
 
 class Deliveries(DeliveriesRead, Protocol):
@@ -146,22 +118,16 @@ class Deliveries(DeliveriesRead, Protocol):
     async def add(
         self, delivery_id: UUID, org_id: UUID, webhook_id: UUID, event_type: str, payload: str, actor_id: UUID, now: datetime
     ) -> Delivery:
-        """Queue a delivery.
-
-        The commit wakes the dispatchers of all processes. Callers lock the organization first.
-        """
-        ...
+        """Queue a delivery. The commit wakes the dispatchers of all processes. Callers lock the organization first."""
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
         """Queue a copy of a delivery, with the id `new_id`.
 
         Return None if the webhook has no delivery `delivery_id`. Otherwise as `add`.
         """
-        ...
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
         """Delete at most `limit` deliveries of a deleted webhook."""
-        ...
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         """Store the outcomes of attempts.
@@ -169,14 +135,9 @@ class Deliveries(DeliveriesRead, Protocol):
         A failure is ignored if the delivery was claimed again since, because the later attempt
         decides.
         """
-        ...
 
     async def wake(self, now: datetime, limit: int) -> None:
-        """Change at most `limit` waiting deliveries to due if their time has come.
-
-        `claim` sees only due deliveries.
-        """
-        ...
+        """Change at most `limit` waiting deliveries to due if their time has come. `claim` sees only due deliveries."""
 
     def next_due_deferred(self) -> Deferred[datetime]:
         """Return, with the next statement, the earliest due time of a waiting delivery.
@@ -184,7 +145,6 @@ class Deliveries(DeliveriesRead, Protocol):
         None means that no delivery is waiting. The time is in the past if more deliveries were due
         than `wake` could change.
         """
-        ...
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedDelivery]:
         """Lease due deliveries of active webhooks, as far as there is capacity.
@@ -194,7 +154,6 @@ class Deliveries(DeliveriesRead, Protocol):
         A delivery becomes due again at `lease_until`. Organizations and webhooks share the slots by
         the rules of DispatchCapacity.
         """
-        ...
 
 
 # Logout notices
@@ -208,22 +167,18 @@ class LogoutNotices(Protocol):
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedLogoutNotice]]) -> list[UUID]:
         """Store the outcomes of attempts. Return the ids of the notices that were given up with this call."""
-        ...
 
     async def wake(self, now: datetime, limit: int) -> None:
         """Change at most `limit` waiting notices to due if their time has come."""
-        ...
 
     def next_due_deferred(self) -> Deferred[datetime]:
         """Return, with the next statement, the earliest due time of a waiting notice, as for deliveries."""
-        ...
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
         """Lease due notices, as far as there is capacity.
 
         Applications without a logout URI, and those of organizations that are not active, are skipped.
         """
-        ...
 
 
 # SIEM forwarding
@@ -233,22 +188,16 @@ class SiemRead(Protocol):
     """Read access to the SIEM configurations of organizations and their queues."""
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        """Return the configuration and the state of forwarding.
-
-        Queued entries are counted up to PENDING_CAP.
-        """
-        ...
+        """Return the configuration and the state of forwarding. Queued entries are counted up to PENDING_CAP."""
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
         """Return the configuration with its token. Raises: SealBroken."""
-        ...
 
     async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
         """Return the first positions of the queue with the entries as they are now.
 
         The list has at most `limit` positions, and ends after the entry that reaches `max_bytes`.
         """
-        ...
 
 
 class Siem(SiemRead, Protocol):
@@ -260,22 +209,15 @@ class Siem(SiemRead, Protocol):
 
     async def put(self, siem_id: UUID, sink: SiemSink, now: datetime) -> None:
         """Add the configuration, or replace the present one, which keeps its id and its queue."""
-        ...
 
     async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
         """Remove and return the configuration. The housekeeper deletes the queue."""
-        ...
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
-        """Reserve the test of the organization until this time.
-
-        Return False if another test is running.
-        """
-        ...
+        """Reserve the test of the organization until this time. Return False if another test is running."""
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
         """End the reservation that `begin_test` made with the same `until`."""
-        ...
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         """Lease the queue that has been due for the longest time.
@@ -285,21 +227,18 @@ class Siem(SiemRead, Protocol):
         With `struggling`, this may be a queue with a slow or failed last attempt. No other process
         can claim it before `leased_until`.
         """
-        ...
 
     async def record_success(self, claimed: ClaimedSiemQueue, positions: Sequence[int], now: datetime, *, posted: bool, slow: bool) -> None:
         """Remove these positions from the queue and make the rest due now.
 
         `posted` is false if no request was necessary. Then the state of forwarding stays as it is.
         """
-        ...
 
     async def record_failure(self, claimed: ClaimedSiemQueue, failure: SiemResult, now: datetime, due_at: datetime) -> None:
         """End the lease, keep all entries, and make the queue due at `due_at`.
 
         Does nothing if another process leased the queue after this lease expired.
         """
-        ...
 
 
 # The repositories of this area, by the kind of access

@@ -14,15 +14,12 @@ class Rates(Protocol):
 
         Otherwise take none and return the number of seconds until all have one.
         """
-        ...
 
     async def keep(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...]) -> None:
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""
-        ...
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         """Give these tokens back, and what the buckets still miss of those that were kept for a sign-in. Each is given back once."""
-        ...
 
 
 # The repositories of this area, by the kind of access

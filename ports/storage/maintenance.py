@@ -15,7 +15,6 @@ class Leases(Protocol):
 
     async def take(self, name: str, holder: UUID, now: datetime, until: datetime) -> bool:
         """Take or extend the lease, and return whether `holder` has it. False means that another holder has it."""
-        ...
 
 
 class Housekeeping(Protocol):
@@ -30,7 +29,6 @@ class Housekeeping(Protocol):
         Unverified accounts take two statements: the first locks them, and the second checks them
         again. core.maintenance.log_redaction redacts the logs.
         """
-        ...
 
 
 class SealedColumns(Protocol):
@@ -43,14 +41,12 @@ class SealedColumns(Protocol):
         values that had another key, and the name of the last row, or None if no rows are left. This
         takes one statement per value.
         """
-        ...
 
     async def check(self, column: SealedColumn, after: str, limit: int) -> tuple[int, str | None]:
         """Decrypt the values of up to `limit` rows, in the order of `renew`. Return their number, and the name of the last row or None.
 
         Raises: SealBroken.
         """
-        ...
 
 
 class ExpiringSecrets(Protocol):
@@ -63,7 +59,6 @@ class ExpiringSecrets(Protocol):
         made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows
         that are locked are skipped.
         """
-        ...
 
 
 # The repositories of this area, by the kind of access

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
-from core.accounts.model.security_notices import CreatedSecret, EndedCredential
+from core.accounts.model.email_queue import CreatedSecret, EndedCredential
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Role
@@ -21,7 +21,6 @@ class ApiResourcesRead(Protocol):
 
     async def of_org(self, org_id: UUID) -> list[ApiResource]:
         """Return the API resources of the organization, oldest first."""
-        ...
 
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None: ...
     async def count(self, org_id: UUID) -> int: ...
@@ -31,15 +30,12 @@ class ApiResourcesRead(Protocol):
 
         Both belong to the same organization.
         """
-        ...
 
     async def may_use(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """Return whether the user has access to the API resource. It is false if there is no such API resource."""
-        ...
 
     async def clients(self, org_id: UUID, resource_id: UUID, page: Page) -> PageResult[ResourceClient]:
         """Return a page of the applications that may ask for the resource, by name."""
-        ...
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None: ...
 
@@ -48,11 +44,9 @@ class ApiResourcesRead(Protocol):
 
         The texts are the scopes that the program gets for itself. `client_id` is that of an application or a service account.
         """
-        ...
 
     async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
         """Return the API resources that a service account has scopes of, by name."""
-        ...
 
     async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None: ...
 
@@ -63,7 +57,6 @@ class ApiResourcesRead(Protocol):
 
         `search` is a part of an email address in lower case.
         """
-        ...
 
 
 class ApiResources(ApiResourcesRead, Protocol):
@@ -71,18 +64,15 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
         """Add an API resource with this identifier. Raises: IdentifierTaken."""
-        ...
 
     async def save(self, resource: ApiResource) -> None:
         """Save all fields of an API resource that can change.
 
         Its clients and service accounts lose those of their own scopes that it no longer has.
         """
-        ...
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
         """Delete an API resource with its clients, assignments and consents."""
-        ...
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None: ...
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None: ...
@@ -90,15 +80,12 @@ class ApiResources(ApiResourcesRead, Protocol):
 
     async def remove_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> bool:
         """Take away the scopes of a service account. Return False if it has none."""
-        ...
 
     async def assign(self, org_id: UUID, resource_id: UUID, user_id: UUID, now: datetime) -> bool:
         """Assign a user. The caller has locked their account. Return False if the user is already assigned."""
-        ...
 
     async def unassign(self, org_id: UUID, resource_id: UUID, user_id: UUID) -> bool:
         """End the assignment of a user. Return False if there is none."""
-        ...
 
 
 class ServiceAccountsRead(Protocol):
@@ -111,18 +98,15 @@ class ServiceAccountsRead(Protocol):
 
     async def page(self, org_id: UUID | None, page: Page) -> PageResult[ListedServiceAccount]:
         """Return a page of the accounts, newest first."""
-        ...
 
     async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None: ...
     async def count(self, org_id: UUID | None) -> int: ...
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         """Return the account, with the organization of `slug`, or None if the account is not live."""
-        ...
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
         """Return the account as invitations show it in place of a user's account."""
-        ...
 
 
 class ServiceAccounts(ServiceAccountsRead, Protocol):
@@ -134,7 +118,6 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
         """Lock an account against requests of its programs and other changes, and return it."""
-        ...
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
         """Keep the account and its credential from being changed or revoked. Return its role, or None if it is not live.
@@ -142,25 +125,19 @@ class ServiceAccounts(ServiceAccountsRead, Protocol):
         A credential that has expired during the request counts as valid. An account of the platform
         (`org_id` is None) has the role `owner` here.
         """
-        ...
 
     async def add(self, account: ServiceAccount) -> None: ...
 
     async def save(self, account: ServiceAccount) -> None:
         """Save all fields of an account that can change."""
-        ...
 
-    async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
-        """Delete an account with its credentials."""
-        ...
+    async def remove(self, org_id: UUID | None, account_id: UUID) -> None: ...
 
     async def stopped_of(self, org_id: UUID, owner_id: UUID) -> list[tuple[UUID, str]]:
         """Return the ids and names of the service accounts of this owner that have stopped."""
-        ...
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
         """Return whether a service account can still give roles above member. None: it is not a service account of this organization."""
-        ...
 
 
 class CredentialsRead(Protocol):
@@ -168,7 +145,6 @@ class CredentialsRead(Protocol):
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
         """Return the credentials of a program, newest first, including expired ones that are not removed yet."""
-        ...
 
     async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None: ...
 
@@ -186,15 +162,12 @@ class Credentials(CredentialsRead, Protocol):
         `everywhere` removes those of all organizations and of the platform, and `of_roles` only those of
         service accounts with these roles. The user's rights are locked, and have changed.
         """
-        ...
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
         """Remove the credentials of a locked service account that members with one of these roles did not make, and return them."""
-        ...
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         """Revoke a credential. Requests that use it now end first."""
-        ...
 
 
 class ProgramClientsRead(Protocol):
@@ -202,7 +175,6 @@ class ProgramClientsRead(Protocol):
 
     async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
         """Return the live keys and trusts of the program with this client id, oldest first."""
-        ...
 
     async def is_token_active(self, claims: ProgramClaims, resource_id: UUID | None, now: datetime) -> bool:
         """Return whether a program would still get a token with these claims.
@@ -210,7 +182,6 @@ class ProgramClientsRead(Protocol):
         The credential and the program are live, its organization is active and, for an API resource, the
         program still has these scopes there. With `resource_id`, the token must be for this API resource.
         """
-        ...
 
 
 class ProgramClients(ProgramClientsRead, Protocol):
@@ -224,11 +195,9 @@ class ProgramClients(ProgramClientsRead, Protocol):
         This records the use of the secret, and takes a token from each of the program's buckets. `wait` of
         the program is that of `Rates.charge`, or None without buckets.
         """
-        ...
 
     async def count_use(self, credential_id: UUID, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime) -> float | None:
         """Record the use of a credential, and take a token from each bucket. Return the wait, or None without buckets."""
-        ...
 
 
 # The repositories of this area, by the kind of access
@@ -239,7 +208,6 @@ class CreatedSecretsRead(Protocol):
 
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
         """Return the live ones that this service account created, oldest first. It may be deleted."""
-        ...
 
 
 class CreatedSecrets(CreatedSecretsRead, Protocol):
@@ -247,7 +215,6 @@ class CreatedSecrets(CreatedSecretsRead, Protocol):
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         """Delete all that this service account created, also expired ones, and return them."""
-        ...
 
 
 class ProgramsReading(Protocol):

@@ -23,11 +23,9 @@ class ScimTokensRead(Protocol):
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
         """Return the token with its organization, or None if it is unknown."""
-        ...
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         """Return all tokens of the organization, including expired ones, oldest first."""
-        ...
 
     async def by_id(self, org_id: UUID, token_id: UUID) -> ScimToken | None: ...
 
@@ -37,7 +35,6 @@ class ScimTokens(ScimTokensRead, Protocol):
 
     def is_live_deferred(self, org_id: UUID, token_id: UUID, now: datetime) -> Deferred[bool]:
         """Return, after the next statement, whether the token exists and has not expired."""
-        ...
 
     async def add(self, token: ScimToken, token_hash: bytes) -> None: ...
     async def remove(self, org_id: UUID, token_id: UUID) -> None: ...
@@ -57,28 +54,20 @@ class ScimUsersRead(Protocol):
 
     async def page(self, org_id: UUID, filter_: ScimFilter | None, offset: int, limit: int) -> PageResult[ScimUser]:
         """Return a page of the matching users, oldest first, with the total number."""
-        ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None: ...
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids of the group after this one, in order."""
-        ...
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
         """Return the group state of each of these users that the directory knows. Anonymized users outside the group are left out."""
-        ...
 
     async def all_group_members(self, org_id: UUID, after: UUID | None, limit: int) -> list[GroupMember]:
-        """Return the group state of the next users after this id, in order.
-
-        Otherwise as `group_members`.
-        """
-        ...
+        """Return the group state of the next users after this id, in order. Otherwise as `group_members`."""
 
     async def group_external_ids(self, org_id: UUID) -> dict[UUID, str]:
         """Return the ids that the directory gave to the groups of the organization and its services, by the ids of the groups."""
-        ...
 
 
 class ScimUsers(ScimUsersRead, Protocol):
@@ -89,22 +78,18 @@ class ScimUsers(ScimUsersRead, Protocol):
 
     async def platform_owners(self, user_ids: Collection[UUID]) -> set[UUID]:
         """Return those of these locked users who are platform owners now."""
-        ...
 
     def welcome_context_deferred(self, org_id: UUID, email: Email, now: datetime) -> Deferred[WelcomeContext]:
         """Return the names for the welcome email to the user with this address, after the next statement.
 
         None if the organization is not active.
         """
-        ...
 
     async def lock(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Lock the memberships and then the accounts of these users."""
-        ...
 
     def count_non_members_deferred(self, org_id: UUID) -> Deferred[int]:
         """Return, after the next statement, the number of known users who are not members."""
-        ...
 
     def claim_user_name_deferred(self, org_id: UUID, user_id: UUID, user_name: str) -> Deferred[bool]:
         """Make this user the only one with this userName, in any case, with the next statement.
@@ -112,34 +97,24 @@ class ScimUsers(ScimUsersRead, Protocol):
         The directory forgets former members who had it; their blocks stay. Return, after the next
         statement, whether a member has it.
         """
-        ...
 
     async def provision(self, account: Account, membership: Membership, profile: ScimProfile) -> None:
-        """Add an account created by the directory, with its membership.
-
-        Also increments the member count. Raises: UserNameTaken.
-        """
-        ...
+        """Add an account created by the directory, with its membership. Also increments the member count. Raises: UserNameTaken."""
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Make the directory know this user as one that it provisioned."""
-        ...
 
     async def save_profile(self, org_id: UUID, user_id: UUID, profile: ScimProfile, email: Email, now: datetime) -> None:
         """Store the profile. `email` is stored only for users who are not members. Raises: UserNameTaken."""
-        ...
 
     async def save_group_external_id(self, org_id: UUID, group_id: UUID, external_id: str | None, now: datetime) -> None:
         """Store the id that the directory gave to the group of the organization or of one of its services."""
-        ...
 
     async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
         """Remove a former member that the directory did not provision from the users that it knows."""
-        ...
 
     async def reopen_accounts(self, org_id: UUID, now: datetime) -> None:
         """Lock and reactivate all accounts that the organization created and its directory blocks. This takes two statements."""
-        ...
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """Make these users members again, with the role member, and increment the member count.
@@ -147,14 +122,12 @@ class ScimUsers(ScimUsersRead, Protocol):
         Blocked and anonymized users are left out. The membership of an account that the directory
         created is confirmed.
         """
-        ...
 
     async def remove_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         """End the memberships of these users, and decrement the member count.
 
         The directory still knows those that it provisioned or blocks.
         """
-        ...
 
 
 # Blocks
@@ -170,7 +143,6 @@ class DirectoryBlocksRead(Protocol):
 
     async def page(self, org_id: UUID, page: Page) -> PageResult[DirectoryBlock]:
         """Return a page of the blocks, newest first, with the total number."""
-        ...
 
 
 class DirectoryBlocks(DirectoryBlocksRead, Protocol):
@@ -178,11 +150,8 @@ class DirectoryBlocks(DirectoryBlocksRead, Protocol):
 
     async def add(self, org_id: UUID, user_id: UUID, since: datetime) -> None:
         """Block a user. A user who is blocked already stays so, since the earlier time."""
-        ...
 
-    async def remove(self, org_id: UUID, user_id: UUID) -> None:
-        """Remove the block of a user, if there is one."""
-        ...
+    async def remove(self, org_id: UUID, user_id: UUID) -> None: ...
 
 
 # The log of requests
@@ -193,7 +162,6 @@ class ScimRequestsRead(Protocol):
 
     async def last(self, org_id: UUID) -> list[ScimRequest]:
         """Return the last MAX_ENTRIES requests, newest first."""
-        ...
 
 
 class ScimRequests(Protocol):
@@ -201,7 +169,6 @@ class ScimRequests(Protocol):
 
     async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
         """Store at most MAX_ENTRIES requests, oldest first, and delete those before the last MAX_ENTRIES."""
-        ...
 
 
 # The repositories of this area, by the kind of access

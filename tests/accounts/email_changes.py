@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.accounts.model.accounts import PROOF_TTL
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
 from ports import Ports

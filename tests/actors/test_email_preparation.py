@@ -9,8 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.accounts import EmailChange
-from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, EmailOutcome, EmailResult, TokenPurpose
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest

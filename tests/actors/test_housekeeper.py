@@ -11,8 +11,7 @@ from actors.housekeeper import housekeeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model import email_queue
-from core.accounts.model.email_queue import EmailKind, EmailOutcome
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, EmailOutcome, TokenPurpose
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email, digest, new_id
 from core.maintenance import housekeeping

@@ -15,12 +15,11 @@ from adapters.http.guard import Guard
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_queue
 from core.accounts.model import email_queue as email_queue_model
-from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose
 from core.kernel.values import Email, digest
 from core.mailing import preparation
 from core.mailing.model.emails import PreparedEmail
-from core.tenancy.model.mail_server import MailServer
+from core.tenancy.model.settings import MailServer
 from ports import Ports
 from ports.outside import EmailMessage, MailRefused
 from tests.actors.helpers import capture_log, is_idle, wait_until_idle

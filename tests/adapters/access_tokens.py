@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from adapters.crypto import JwtTokens
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid
 from core.kernel.values import Email

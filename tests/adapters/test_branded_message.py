@@ -10,7 +10,7 @@ import pytest
 
 from adapters.email.mime import to_mime
 from core.accounts.model.email_queue import EmailKind
-from core.tenancy.model.branding import TEXT, BrandingSettings, Color, Design, contrast
+from core.tenancy.model.settings import TEXT, BrandingSettings, Color, Design, contrast
 from ports.outside import EmailMessage
 from tests.adapters.messages import INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, Page, normalize
 

@@ -16,7 +16,7 @@ from adapters.email.smtp import MAX_SESSION_SIZE
 from adapters.email.transports import OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
-from core.tenancy.model.mail_server import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck
 from ports.outside import MailRefused
 from tests.adapters.test_guard import lookup_of
 from tests.adapters.test_smtp import MESSAGE, PASSWORD

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from core.authentication.model.signing_keys import UnknownKey
+from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, NOW, PAYLOAD, TOKENS, forged, without

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from adapters.crypto import JwtTokens, access_tokens
-from core.authentication.model.signing_keys import SigningKey, UnknownKey
+from core.authentication.model.tokens import SigningKey, UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, HEADER, KEY, NOW, PAYLOAD, STRANGER, TOKENS, forged

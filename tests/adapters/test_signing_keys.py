@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from adapters.crypto import JwtTokens
-from core.authentication.model.signing_keys import SigningKey, UnknownKey
+from core.authentication.model.tokens import SigningKey, UnknownKey
 from tests.adapters.access_tokens import BASE_URL, CLAIMS, KEY, NOW, STRANGER, TOKENS, b64, pem_of, unb64
 
 

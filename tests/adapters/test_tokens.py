@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from adapters.crypto import JwtTokens
 from core.applications.model import plans
-from core.authentication.model.signing_keys import UnknownKey
+from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import Claims
 from core.kernel.errors import TokenExpired, TokenInvalid, WrongToken
 from core.kernel.values import Email

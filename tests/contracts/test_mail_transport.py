@@ -16,7 +16,7 @@ import pytest
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
-from core.tenancy.model.mail_server import MailServer
+from core.tenancy.model.settings import MailServer
 from ports.outside import EmailMessage, MailRefused, MailTransport
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink

@@ -15,10 +15,10 @@ from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.model.accounts import PasswordReset
-from core.authentication.model.reauthentication import KeptForm, ReauthenticationOptions
+from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
-from core.tenancy.model.branding import BrandingSettings, Design
+from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.edge.rendering import assets, form_targets, templates
 from entrypoints.http.edge.rendering.page import Page
 from entrypoints.http.pages.navigation import Link

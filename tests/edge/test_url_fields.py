@@ -15,8 +15,7 @@ from core.kernel.outbound import parse_target
 from core.kernel.values import Domain, new_id
 from core.programs.model.api_resources import parse_identifier
 from core.programs.model.credentials import parse_trust
-from core.tenancy.model.branding import parse_logo
-from core.tenancy.model.mail_server import parse_host
+from core.tenancy.model.settings import parse_host, parse_logo
 from tests.support.openapi import description, inlined
 from tests.support.services import add_service
 from tests.support.tenants import Tenant

@@ -17,7 +17,7 @@ from adapters.crypto import X509Certificates
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.services import RedirectUriInvalid
 from core.demo import creation
-from core.demo.model import contents
+from core.demo.model import demo
 from core.demo.model.demo import Demo, DemoRefused
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.callers import Person
@@ -159,8 +159,8 @@ async def test_a_changed_saml_configuration_is_kept_unless_it_is_disabled(api: A
     assert await run_sql(pool, "select id from saml_certificates order by id") == before
     await run_sql(pool, "update saml_configurations set enabled = false")
     await run_sql(pool, "update saml_certificates set private_key = null, deactivated_at = now()")
-    assert (await creation.seed(ports)).first.saml == contents.SAML
-    for slug in contents.ORGANIZATIONS:
+    assert (await creation.seed(ports)).first.saml == demo.SAML
+    for slug in demo.ORGANIZATIONS:
         assert (await api.get(f"/saml/{slug}/web-shop/metadata")).status == 200
 
 
@@ -284,7 +284,7 @@ async def delete_other_organization(ports: Ports, pool: Pool) -> None:
     """Delete the other organization as a platform owner, and suspend the first one."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'demo-other'")
     async with ports.storage.reading() as read:
-        platform_owner = await read.accounts.by_email(contents.PLATFORM_OWNER)
+        platform_owner = await read.accounts.by_email(demo.PLATFORM_OWNER)
     assert platform_owner is not None
     session = await sign_in(ports, platform_owner)
     await governance.delete(ports, Person(user_id=platform_owner.id, email=platform_owner.email, session_id=session.session_id), org_id)

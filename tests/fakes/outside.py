@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import EmailOutcome
 from core.authentication.model.login import LoginFailure
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
-from core.tenancy.model.mail_server import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck
 from ports.outside import EmailMessage, MailRefused
 
 

@@ -47,13 +47,12 @@ from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.accounts import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.devices import Device, DeviceType
+from core.accounts.model.devices import Device, DeviceType, LoginRisk
 from core.accounts.model.email_queue import EmailResult
-from core.accounts.model.risk import LoginRisk
 from core.authentication import login, session_start
 from core.authentication.model.login import SignedIn as StartedSession
 from core.authentication.model.sessions import Session, TokenPair
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.claims import Claims
@@ -63,8 +62,8 @@ from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.mailing import preparation
 from core.tenancy.model.invitations import Invitation, InvitationStatus
-from core.tenancy.model.mail_server import MailServer
 from core.tenancy.model.organizations import Tier
+from core.tenancy.model.settings import MailServer
 from entrypoints.common_passwords import default_common_passwords
 from entrypoints.http.app import Application, Edge, build_routes
 from ports import Ports

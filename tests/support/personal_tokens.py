@@ -5,7 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.authentication.model.personal_tokens import PersonalToken, new_personal_token
+from core.authentication.model.tokens import PersonalToken, new_personal_token
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id

@@ -13,7 +13,7 @@ from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.roles import Role
 from core.kernel.values import Email

@@ -6,8 +6,21 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.model.devices import TRUST_DAYS, Device, DeviceFingerprint, DeviceType, KnownDevice, ListedDevice, Location
-from core.accounts.model.risk import FAILURE_PERIOD, HABIT_PERIOD, MAX_COUNTED_FAILURES, MIN_LOGINS_FOR_HABIT, LoginHistory, LoginRisk
+from core.accounts.model.devices import (
+    FAILURE_PERIOD,
+    HABIT_PERIOD,
+    MAX_COUNTED_FAILURES,
+    MIN_LOGINS_FOR_HABIT,
+    TRUST_DAYS,
+    Device,
+    DeviceFingerprint,
+    DeviceType,
+    KnownDevice,
+    ListedDevice,
+    Location,
+    LoginHistory,
+    LoginRisk,
+)
 
 DEVICE: Final = Record(
     Device,

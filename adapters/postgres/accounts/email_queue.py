@@ -17,11 +17,11 @@ from core.accounts.model.email_queue import (
     BusyServers,
     EmailKind,
     EmailOutcome,
+    LinkContinuation,
     NoticedSecret,
     QueuedEmail,
     SecretNotice,
 )
-from core.accounts.model.one_time_tokens import LinkContinuation
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
 

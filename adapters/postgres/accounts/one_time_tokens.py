@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository
-from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
 from core.kernel.values import Email
 
 

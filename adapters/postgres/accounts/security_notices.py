@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.model.security_notices import SecurityNotice
+from core.accounts.model.email_queue import SecurityNotice
 from core.kernel.values import Email
 
 # In the order of `to_security_notice`.

@@ -8,7 +8,7 @@ from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.accounts.model.security_notices import AddedSignInMethod
+from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
 from core.kernel.providers import Provider, ProviderTokens

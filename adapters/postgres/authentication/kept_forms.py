@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.authentication.model.reauthentication import KeptForm
+from core.authentication.model.sessions import KeptForm
 from ports.crypto import SecretContext
 
 COLUMNS: Final = "id, session_id, path, label, fields, created_at, expires_at"

@@ -8,7 +8,7 @@ from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SE
 from adapters.postgres.authentication.session_contexts import MEMBERSHIP, session_context
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
+from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import PersonalTokenContext
 from core.kernel.causes import Caller

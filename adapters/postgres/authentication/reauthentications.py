@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.reauthentication import EmailedCode, PendingReauthentication
+from core.authentication.model.sessions import EmailedCode, PendingReauthentication
 from core.kernel.providers import Provider
 
 

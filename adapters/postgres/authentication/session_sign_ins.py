@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.reauthentication import Reauthentication
+from core.authentication.model.sessions import Reauthentication
 from core.kernel.callers import BrowserSession
 
 

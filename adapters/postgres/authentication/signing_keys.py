@@ -4,7 +4,7 @@ from datetime import datetime
 
 from adapters.postgres.engine.locks import NAMESPACE, ROTATION
 from adapters.postgres.engine.statements import Row, SealingRepository
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from ports.crypto import SecretContext
 
 

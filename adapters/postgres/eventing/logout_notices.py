@@ -9,8 +9,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
-from core.eventing.model.logout_notices import ClaimedLogoutNotice
-from core.eventing.model.webhooks import DeliveryOutcome, DispatchCapacity
+from core.eventing.model.webhooks import ClaimedLogoutNotice, DeliveryOutcome, DispatchCapacity
 
 CLAIM: Final = claim_sql(
     "logout_notices",

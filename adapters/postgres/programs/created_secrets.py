@@ -5,8 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.model.email_queue import NoticedSecret
-from core.accounts.model.security_notices import CreatedSecret
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 
 OF_CREATOR: Final = "org_id = %(org_id)s and created_by = %(creator_id)s"
 

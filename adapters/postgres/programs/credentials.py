@@ -8,7 +8,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.accounts.model.security_notices import EndedCredential
+from core.accounts.model.email_queue import EndedCredential
 from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust

@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from core.accounts.model.one_time_tokens import TokenPurpose
-from core.tenancy.model.branding import BrandingSettings, Design
+from core.accounts.model.email_queue import TokenPurpose
+from core.tenancy.model.settings import BrandingSettings, Design
 
 COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
 # Only active organizations have a design.

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.kernel.values import Email
-from core.tenancy.model.mail_server import MailServer, SmtpSettings
+from core.tenancy.model.settings import MailServer, SmtpSettings
 from ports.crypto import SecretContext
 
 # In the order that `_fields` expects.

@@ -1,23 +1,16 @@
 """Accounts, and changes of their email address."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.accounts.model.security_notices import UNDO_TTL
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
 from core.kernel.values import Email, new_id
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import AddedSignInMethod
-
 
 MIN_PASSWORD_LENGTH: Final = 8
 MAX_PASSWORD_LENGTH: Final = 128
@@ -189,10 +182,7 @@ def check_new_password(password: str, email: Email, common: frozenset[str]) -> N
 
 
 def check_password_length(password: str) -> None:
-    """Refuse passwords that would make hashing expensive.
-
-    Raises: PasswordTooLong.
-    """
+    """Refuse passwords that would make hashing expensive. Raises: PasswordTooLong."""
     if len(password) > MAX_PASSWORD_LENGTH or len(password.encode()) > 512:
         raise PasswordTooLong
 

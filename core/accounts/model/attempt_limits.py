@@ -1,19 +1,13 @@
 """The limits on failed attempts to guess a secret (security A-3, M-2, V-2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel.errors import Limited
+from core.kernel.policy import Policy
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.policy import Policy
 
 
 class SecretKind(StrEnum):
@@ -66,10 +60,7 @@ def attempt_limit(policy: Policy, secret: SecretKind) -> AttemptLimit:
 
 
 def raise_if_locked(secret: SecretKind, blocked_until: datetime | None, now: datetime) -> None:
-    """Refuse an attempt that was not counted because it must wait until `blocked_until`.
-
-    Raises: TooManyAttempts.
-    """
+    """Refuse an attempt that was not counted because it must wait until `blocked_until`. Raises: TooManyAttempts."""
     if blocked_until is not None:
         raise TooManyAttempts((blocked_until - now).total_seconds(), secret)
 

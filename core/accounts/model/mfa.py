@@ -1,20 +1,15 @@
 """The second factor of an account, its errors, and the formats of codes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.accounts import Account
 from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
 
 # The time to confirm a new secret (security M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
@@ -122,10 +117,7 @@ class NotEnabled(Invalid):
 
 
 def check_format(code: str) -> None:
-    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3).
-
-    Raises: CodeMalformed.
-    """
+    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3). Raises: CodeMalformed."""
     if not TOTP_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
         raise CodeMalformed
 

@@ -1,21 +1,16 @@
 """Platform owners, and the users that they manage."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 from core.accounts.model.mfa import MfaStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.kernel.roles import Role
-    from core.kernel.values import Email
+from core.kernel.roles import Role
+from core.kernel.values import Email
 
 
 class PlatformOwnerExists(Invalid):

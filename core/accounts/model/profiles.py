@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 import zoneinfo
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from core.kernel import uris
+from core.kernel.callers import Person
 from core.kernel.errors import Invalid
-from core.kernel.values import KEEP, Keep, is_printable, provided
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from core.kernel.callers import Person
-    from core.kernel.values import Email
+from core.kernel.values import KEEP, Email, Keep, is_printable, provided
 
 MAX_NAME_LENGTH: Final = 100
 MAX_PICTURE_LENGTH: Final = 1024  # the other URLs have this limit too

@@ -6,18 +6,16 @@ program, its credentials that they made end, and who answers for the program get
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events
-from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
+from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
 from core.kernel.roles import Role
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.security_notices import EndedCredential
     from ports.storage import Transaction
 
 

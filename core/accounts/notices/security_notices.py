@@ -7,20 +7,16 @@ of the address that is the one before it, and the present one gets an email with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
-from core.kernel.values import new_id
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecretNotice, SecurityNotice, new_email
+from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.email_queue import SecretNotice
-    from core.kernel.values import Email
     from ports.storage import Transaction
 
 

@@ -1,22 +1,16 @@
 """Analytics, and the figures of the overview."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Invalid
+from core.kernel.providers import Provider
 from core.kernel.roles import Capability, Role, has_capability
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.kernel.providers import Provider
-
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
 DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
@@ -86,10 +80,7 @@ class ServiceUsage:
 
 
 def resolve_range(first: date | None, last: date | None, now: datetime) -> DateRange:
-    """Return the range between these days. A missing end is today, a missing start is 30 days before the end.
-
-    Raises: DateRangeReversed.
-    """
+    """Return the range between these days. A missing end is today, a missing start is 30 days before the end. Raises: DateRangeReversed."""
     if last is None:
         last = now.astimezone(UTC).date()
     if first is None:

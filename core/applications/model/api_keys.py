@@ -1,22 +1,16 @@
 """API keys: the entity, its secret and its permissions."""
 
-from __future__ import annotations
-
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid, NotFound, Unauthenticated
 from core.kernel.roles import Permission
 from core.kernel.values import new_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import ServiceContext
-
 
 # The precision of `last_used_at`: a busy key causes one write per interval.
 LAST_USED_PRECISION: Final = timedelta(minutes=1)

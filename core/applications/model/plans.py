@@ -1,21 +1,15 @@
 """Plans, and the cancellations that wait for the provider."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import AuditFailed, Invalid, NotFound
 from core.kernel.values import KEEP, Keep
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
 
 # Every new service gets a plan of this name. Users without a subscription have it, as long as the
 # service has such a plan.

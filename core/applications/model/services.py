@@ -1,28 +1,22 @@
 """Services, which are the applications of an organization: entity, settings and their rules."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final
+from typing import Final, Literal
+from uuid import UUID
 
 from core.applications.model import client_settings
 from core.applications.model.client_settings import ClientSettings
+from core.applications.model.plans import Plan
 from core.applications.model.users import AccessSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-    from typing import Literal
-    from uuid import UUID
-
-    from core.applications.model.plans import Plan
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
@@ -211,8 +205,7 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     that becomes a public client loses its keys, as it loses its secret.
 
     Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
-    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid; the errors of
-    `client_settings.parse_keys` and `client_settings.check`.
+    ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
     """
     changes = provided(**asdict(settings))
     if not changes:

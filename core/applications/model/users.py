@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.kernel import uris
+from core.kernel.callers import ServiceContext
+from core.kernel.deferred import Deferred
 from core.kernel.errors import Forbidden, Invalid, NotFound
+from core.kernel.providers import Provider
+from core.kernel.values import Email
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
     from core.authentication.model.sessions import LiveSessions
     from core.billing.model.subscriptions import Entitlement
-    from core.kernel.callers import ServiceContext
-    from core.kernel.deferred import Deferred
-    from core.kernel.providers import Provider
-    from core.kernel.values import Email
 
 
 class NoAccessToService(Forbidden):

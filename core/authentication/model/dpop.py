@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.values import base64url, digest, is_printable, read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
 
 # None is symmetric (RFC 9449 section 4.2). All are at least as strong as RSA with 2048 bits.
 PROOF_ALGORITHMS: Final = ("ES256", "EdDSA", "PS256", "RS256")

@@ -1,21 +1,13 @@
 """Identities at providers, and an organization's credentials there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Invalid, Limited, NotFound
-from core.kernel.providers import Provider
-from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.kernel.providers import ProviderTokens
-    from core.kernel.values import Email
-
+from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.values import Email, new_id
 
 # The lease ends after this time, because the process that renews the token may have crashed. It is
 # longer than the timeout of a request to the provider.

@@ -1,37 +1,30 @@
 """Sign-ins: with a password, with an email code, and their outcome."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Device, DeviceMatch, Location, PresentedDevice
+from core.accounts.model.mfa import MfaEnrollment
 from core.applications.model.users import NoAccessToService
+from core.authentication.model.dpop import KeyBinding
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.openid import OpenIdGrant, UserFacts
+from core.authentication.model.sessions import Grant, Session
+from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import BlockedByDirectory
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
+from core.kernel.policy import Policy
 from core.kernel.providers import OwnMethod
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import Device, DeviceMatch, Location
-    from core.accounts.model.mfa import MfaEnrollment
-    from core.authentication.model.dpop import KeyBinding
-    from core.authentication.model.identities import PendingIdentity
-    from core.authentication.model.openid import OpenIdGrant, UserFacts
-    from core.authentication.model.sessions import Grant, Session
-    from core.billing.model.subscriptions import Entitlement
-    from core.kernel.callers import Person, ServiceContext
-    from core.kernel.deferred import Deferred
-    from core.kernel.policy import Policy
-    from core.kernel.values import Email
-    from core.tenancy.model.invitations import ReceivedInvitation
-
+from core.kernel.values import Email
+from core.tenancy.model.invitations import ReceivedInvitation
 
 # After this many wrong codes a pre-auth token is used up (security J-8).
 MAX_CODE_ATTEMPTS = 5

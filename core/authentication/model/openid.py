@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
-from core.kernel.values import base64url, digest, is_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.billing.model.subscriptions import Entitlement
-    from core.kernel.roles import Role
-    from core.kernel.values import Email
+from core.billing.model.subscriptions import Entitlement
+from core.kernel.roles import Role
+from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
 API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.authentication.model.reauthentication import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
+from core.authentication.model.sessions import KEPT_FOR, MAX_KEPT, KeptForm, KeptFormEnded
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.kernel.callers import Person
     from ports import Ports
 
 

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, mfa
 from core.accounts.model import mfa as mfa_model
-from core.accounts.model.accounts import check_password_length
+from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import CodeWrong
+from core.accounts.model.mfa import CodeWrong, VerifiedCode
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, login
 from core.authentication.identities import add_ticket
 from core.authentication.model import login as login_model
 from core.authentication.model.identities import parse_provider
 from core.authentication.model.login import EMAIL, PASSWORD, LoginFailure
-from core.authentication.model.reauthentication import (
+from core.authentication.model.sessions import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
     EmailedCode,
@@ -34,23 +36,18 @@ from core.authentication.model.reauthentication import (
     ProviderNotLinked,
     Reauthentication,
     ReauthenticationOptions,
+    ReauthenticationProof,
     SecondFactorMissing,
 )
 from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
+from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
+from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.mfa import VerifiedCode
-    from core.authentication.model.reauthentication import ReauthenticationProof
-    from core.kernel.callers import Person
-    from core.kernel.sign_in_age import SignInFacts
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -92,7 +89,7 @@ async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, 
 async def send_email_code(ports: Ports, caller: Person) -> None:
     """Email a code to the caller's verified address. It works once, in this session only, and replaces an earlier one.
 
-    Raises: NoVerifiedAddress; the errors of `lock_own_account`; Limited if too many hashes are queued.
+    Raises: NoVerifiedAddress; Limited if too many hashes are queued.
     """
     now, code, salt = ports.clock.now(), login_model.new_code(), ports.passwords.new_salt()
     code_hash = await ports.passwords.derive(code, salt)
@@ -132,9 +129,8 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     A first factor that was verified in this session a few minutes ago is not needed again. A right
     factor changes nothing while another one is missing or wrong.
 
-    Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed attempts;
-    SecondFactorMissing, CodeMalformed, TooManyAttempts; the errors of `lock_own_account`; Limited if too
-    many hashes are queued.
+    Raises: FirstFactorMissing; PasswordWrong, EmailedCodeWrong, CodeWrong, which count as failed
+    attempts; SecondFactorMissing, CodeMalformed, TooManyAttempts; Limited if too many hashes are queued.
     """
     now = ports.clock.now()
     if proof.code is not None:

@@ -7,7 +7,8 @@ Each proof needs a nonce of ours, and works once. All processes issue and accept
 from __future__ import annotations
 
 import secrets
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import (
@@ -31,14 +32,11 @@ from core.authentication.model.dpop import (
     period_of_step,
 )
 from core.authentication.tokens import signing_keys
+from core.kernel.claims import Claims, ProgramClaims
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
     from core.authentication.model.dpop import NonceKey, PresentedToken, SentProof
-    from core.kernel.claims import Claims, ProgramClaims
     from ports import Ports
     from ports.storage import Reading
 
@@ -113,7 +111,7 @@ async def _nonce_after_crash(ports: Ports) -> str:
 async def read_token(ports: Ports, presented: PresentedToken) -> Claims | ProgramClaims:
     """Return the claims of an access token, and check that it is presented as it was issued: bound to the key of its proof, or unbound.
 
-    Raises: BoundTokenAsBearer, BearerTokenAsBound; the errors of `signing_keys.read_token`.
+    Raises: BoundTokenAsBearer, BearerTokenAsBound.
     """
     claims = await signing_keys.read_token(ports, presented.text)
     if presented.proof is None:

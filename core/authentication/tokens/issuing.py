@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.model.openid import SESSION_EXPIRY, IdToken, Scope
-from core.authentication.model.sessions import TokenPair
+from core.authentication.model.openid import SESSION_EXPIRY, Authentication, IdToken, ResourceGrant, Scope
+from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
+from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.authentication.model.openid import Authentication, ResourceGrant
-    from core.authentication.model.sessions import OpenIdSubject, TokenSubject
-    from core.kernel.callers import ServiceContext
     from ports import Ports
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 import hmac
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn
+from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice
+from core.accounts.model.profiles import OwnProfile
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.api_keys import LAST_USED_PRECISION
 from core.authentication import events
-from core.authentication.model.personal_tokens import (
+from core.authentication.model.tokens import (
     MAX_LIVE_TOKENS,
     MemberPersonalToken,
     NewPersonalToken,
@@ -37,29 +39,23 @@ from core.kernel.access import (
     NotOfThisOrganization,
     OrganizationNotFound,
     PersonalTokenElsewhere,
+    Requirement,
     RoleInsufficient,
     allowed_scopes,
     check_personal_token,
     require_capability,
 )
 from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
-from core.kernel.callers import Person, to_acting_member, to_member
+from core.kernel.callers import Member, OrganizationCaller, Person, to_acting_member, to_member
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
-from core.kernel.roles import Capability
-from core.kernel.values import digest, new_id
+from core.kernel.roles import Capability, Role
+from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
+from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.profiles import OwnProfile
-    from core.kernel.access import Requirement
-    from core.kernel.callers import Member, OrganizationCaller
-    from core.kernel.roles import Role
-    from core.kernel.values import Page, PageResult
-    from core.tenancy.model.organizations import Organization
     from ports import Ports
     from ports.storage import Transaction
 
@@ -125,10 +121,7 @@ async def list_own(ports: Ports, caller: Person) -> list[PersonalToken]:
 
 
 async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
-    """End one of the caller's tokens. Its next request is refused.
-
-    Raises: PersonalTokenNotFound; the errors of `lock_own_account`.
-    """
+    """End one of the caller's tokens. Its next request is refused. Raises: PersonalTokenNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_own_account(tx, caller, now)
@@ -175,10 +168,7 @@ async def list_in_organization(ports: Ports, caller: OrganizationCaller, page: P
 
 
 async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token_id: UUID) -> None:
-    """End a token that acts in the organization. Its next request is refused.
-
-    Raises: PersonalTokenNotFound; the errors of `organizations.lock_organization_for`.
-    """
+    """End a token that acts in the organization. Its next request is refused. Raises: PersonalTokenNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
@@ -193,10 +183,7 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 
 
 async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
-    """Return the user of this token, on a route about their own account.
-
-    Raises: PersonalTokenInvalid; the errors of `access.check_personal_token`.
-    """
+    """Return the user of this token, on a route about their own account. Raises: PersonalTokenInvalid."""
     record = await _load(ports, token, None)
     check_personal_token(record.token, requirement, None)
     return _to_person(record, address=address, agent=agent)
@@ -205,7 +192,7 @@ async def authenticate(ports: Ports, token: str, requirement: Requirement, *, ad
 async def authenticate_with_profile(
     ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
 ) -> tuple[Person, OwnProfile]:
-    """Return the user of this token, and their profile. Raises: the errors of `authenticate`."""
+    """Return the user of this token, and their profile."""
     user = await authenticate(ports, token, requirement, address=address, agent=agent)
     async with ports.storage.reading() as read:
         return user, await read.accounts.own_profile(user.user_id, ports.clock.now()) or refuse(PersonalTokenInvalid)
@@ -216,8 +203,7 @@ async def authenticate_member(
 ) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
-    Raises: PersonalTokenInvalid, PersonalTokensOff; the errors of `access.require_capability` and
-    `access.check_personal_token`.
+    Raises: PersonalTokenInvalid, PersonalTokensOff.
     """
     record = await _load(ports, token, slug)
     state = record.session.acts_in or refuse(OrganizationNotFound)

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from core.authentication import events
-from core.authentication.model.signing_keys import Rotation, SigningKey, UnknownKey, newest_key
+from core.authentication.model.tokens import Rotation, SigningKey, UnknownKey, newest_key
 from core.kernel.causes import SYSTEM
+from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
 from core.programs.model.api_resources import MAX_TOKEN_SECONDS
 
 if TYPE_CHECKING:
-    from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
     from ports import Ports
 
 

@@ -1,18 +1,12 @@
 """Checkouts and the provider's customer records: entities, errors and the check of return URLs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
 from urllib.parse import urlsplit
+from uuid import UUID
 
+from core.billing.model.provider_objects import CheckoutMetadata
 from core.kernel.errors import Invalid, PaymentsFailed, Unsupported
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.billing.model.provider_objects import CheckoutMetadata
 
 
 class UnknownPlan(Invalid):

@@ -1,7 +1,5 @@
 """Events of the payment provider, and the reconciliation with it."""
 
-from __future__ import annotations
-
 import hmac
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -8,17 +8,15 @@ two facts of the same second contradict each other, the one that arrived last co
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.billing.model.provider_objects import ProviderSubscription, to_status
 from core.billing.model.subscriptions import PERIOD, Subscription, SubscriptionStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from uuid import UUID
 
 CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of one of our subscriptions, even if events arrive
 AFTER_PERIOD: Final = timedelta(hours=1)  # from the end of a period to a check; the event should have arrived by then

@@ -4,20 +4,16 @@ A missing field and a field of the wrong type both count as absent. Only an obje
 id is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.values import parse_id
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 _ID = re.compile(r"[!-~]{1,255}")  # ids of the provider; they appear in URLs and log lines
 _SUBSCRIPTION_ID = re.compile(r"[A-Za-z0-9_.-]{1,255}")  # these also appear in paths

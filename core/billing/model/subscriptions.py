@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Forbidden, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 PERIOD: Final = timedelta(days=30)  # the period of a subscription that is created without `current_period_end`
 LEASE_NAME: Final = "subscription_sweeper"

@@ -1,24 +1,17 @@
 """Audit log entries: their actors, the filters of the log, and their JSON form."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
 
 from core.accounts.model import accounts
-from core.kernel.callers import Member, Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.callers import Member, OrganizationCaller, Person, ScimClient, ServiceAccountCaller, ServiceKey
+from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.values import parse_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.causes import Caller
-    from core.kernel.event_catalog import EventKind
 
 
 class TargetTypeRequired(Invalid):
@@ -192,10 +185,7 @@ def build_platform_filter(
     since: datetime | None,
     until: datetime | None,
 ) -> PlatformAuditFilter | None:
-    """Return the filter of the platform's log for these query parameters, or None if no entry can match.
-
-    Raises: TargetTypeRequired.
-    """
+    """Return the filter of the platform's log for these query parameters, or None if no entry can match. Raises: TargetTypeRequired."""
     entry = build_filter(
         action=action,
         target_type=target_type,

@@ -1,25 +1,20 @@
 """Forwarding to a SIEM: configurations, results, and the requests that each provider expects."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 from core.eventing.model import audit
+from core.eventing.model.audit import AuditEntry
 from core.kernel import outbound
 from core.kernel.errors import Invalid, NotFound
+from core.kernel.outbound import Reply
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from uuid import UUID
-
-    from core.eventing.model.audit import AuditEntry
-    from core.kernel.outbound import Reply
 
 # The limits of one request. Datadog accepts 1000 logs and 5 MB. A proxy in front of a collector
 # often accepts 1 MB.
@@ -53,10 +48,7 @@ class SiemProvider(StrEnum):
 
 
 class SiemResult(StrEnum):
-    """The result of an attempt or a test.
-
-    The tenant sees only these texts, so that it learns nothing about the network (security W-7).
-    """
+    """The result of an attempt or a test. The tenant sees only these texts, so that it learns nothing about the network (security W-7)."""
 
     GOOD = "The SIEM accepted the entries."
     NOT_RESOLVED = "The host name was not resolved."
@@ -135,10 +127,7 @@ class SiemAttempt:
 
 
 def new_sink(org_id: UUID, *, provider: SiemProvider, endpoint_url: str, token: str, enabled: bool) -> SiemSink:
-    """Return the sink.
-
-    Raises: TargetInvalid, SiemTokenInvalid.
-    """
+    """Return the sink. Raises: TargetInvalid, SiemTokenInvalid."""
     if not _PRINTABLE_ASCII.fullmatch(token):
         raise SiemTokenInvalid
     return SiemSink(org_id=org_id, provider=provider, endpoint_url=outbound.parse_target(endpoint_url), token=token, enabled=enabled)

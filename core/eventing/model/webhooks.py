@@ -1,4 +1,4 @@
-"""Webhooks and their deliveries."""
+"""Webhooks and their deliveries, and logout notices (Back-Channel Logout 1.0)."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ import hmac
 import json
 import secrets
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import urlencode
+from uuid import UUID
 
 from core.eventing.model import audit
-from core.kernel.callers import Member
+from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.event_catalog import EVENT_KINDS, EventKind
+from core.kernel.outbound import Reply, SendFailure
+from core.kernel.policy import Policy
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationCaller
-    from core.kernel.outbound import Reply, SendFailure
-    from core.kernel.policy import Policy
-
 
 # After a rotation, the old secret signs beside the new one for this time, so that receivers can
 # switch without losing a delivery.
@@ -99,10 +95,7 @@ def new_signing_secret() -> str:
 
 
 def parse_event_types(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the event types without duplicates.
-
-    Raises: NoEvents, EventTypeUnknown.
-    """
+    """Return the event types without duplicates. Raises: NoEvents, EventTypeUnknown."""
     if not names:
         raise NoEvents
     if not set(names) <= SUBSCRIBABLE.keys():
@@ -317,3 +310,40 @@ def failed_outcome(policy: Policy, delivery: T, reason: SendFailure | DeliveryFa
     is_last = attempts >= len(delays) or reason is DeliveryFailure.LOST
     retry = None if is_last else now + delays[attempts] * (1 + spread / 5)
     return DeliveryOutcome(delivery=delivery, at=now, error=reason.value, next_retry_at=retry)
+
+
+LOGOUT_TOKEN_TTL: Final = timedelta(minutes=2)  # the longest life that section 2.4 recommends
+HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": "application/x-www-form-urlencoded", "Cache-Control": "no-store"})
+ACCEPTED: Final = (200, 204)  # section 2.8
+REFUSED: Final = 400  # the application could not log the user out, and would not the next time either
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedLogoutNotice(LeasedDelivery):
+    """A notice about a session that ended, leased to this process."""
+
+    service_id: UUID
+    service_slug: str
+    service_name: str
+    client_id: UUID
+    user_id: UUID
+    session_id: UUID
+
+    @property
+    def receiver_id(self) -> UUID:
+        return self.service_id
+
+
+def request_body(logout_token: str) -> bytes:
+    """Return the body of the request to the application (section 2.5)."""
+    return urlencode({"logout_token": logout_token}).encode()
+
+
+def notice_outcome(
+    policy: Policy, notice: ClaimedLogoutNotice, reply: Reply, now: datetime, spread: float
+) -> DeliveryOutcome[ClaimedLogoutNotice]:
+    """Return the outcome of an attempt that got a response. 400 is final."""
+    if reply.status in ACCEPTED:
+        return DeliveryOutcome(delivery=notice, at=now, status=reply.status)
+    outcome = replace(failed_outcome(policy, notice, DeliveryFailure.NOT_ACCEPTED, now, spread), status=reply.status)
+    return replace(outcome, next_retry_at=None) if reply.status == REFUSED else outcome

@@ -1,24 +1,18 @@
 """Sign-in through identity providers, and its preview."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.openid import Scope
+from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.authentication.model.openid import Scope
-    from core.federation.oauth.model.authorization import AuthorizationRequest
-    from core.federation.saml.model.configuration import NameIdFormat
-    from core.kernel.providers import FederatedIdentity, Provider
-
+from core.kernel.providers import FederatedIdentity, Provider
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -92,10 +86,7 @@ NO_TARGET: Final = ProviderTarget()
 
 @dataclass(frozen=True, slots=True)
 class ProviderState:
-    """The state of a browser at an identity provider, where its user signs in or links an account.
-
-    Times are UTC.
-    """
+    """The state of a browser at an identity provider, where its user signs in or links an account. Times are UTC."""
 
     state_hash: bytes  # SHA-256 of the parameter `state`
     browser_hash: bytes  # SHA-256 of the browser's device cookie
@@ -120,10 +111,7 @@ class ProviderState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAnswer:
-    """The parameters that an identity provider sends back with the state.
-
-    Sources: RFC 6749 section 4.1.2, RFC 9207.
-    """
+    """The parameters that an identity provider sends back with the state. Sources: RFC 6749 section 4.1.2, RFC 9207."""
 
     code: str | None = field(repr=False)
     error: str | None

@@ -12,14 +12,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.accounts import own_account
+from core.accounts.model.accounts import Account
 from core.applications import services
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import sessions
 from core.authentication.model import login
+from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
-from core.authentication.model.openid import NO_GRANT, asked_scopes
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
 from core.authentication.model.sessions import (
     NO_ENTITLEMENT,
     UNNAMED_PRESENTER,
@@ -28,10 +31,12 @@ from core.authentication.model.sessions import (
     RefreshTokenInvalid,
     RefreshTokenNotYours,
     TokenNotRevocable,
+    TokenPair,
 )
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
+from core.billing.model.subscriptions import Entitlement
 from core.federation.oauth import consents
 from core.federation.oauth.model.authorization import (
     CODE_TTL,
@@ -41,16 +46,19 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     ClientIdMismatch,
     OrgOrServiceMissing,
+    RedeemedAuthorizationCode,
     RedirectUriNotRegistered,
     RequestedAccess,
     choose_redirect_uri,
     s256_challenge,
 )
+from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed, parse_client_id
 from core.kernel import uris
 from core.kernel.access import OrganizationNotFound, require_mfa
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
+from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
@@ -59,18 +67,6 @@ from core.programs.model.api_resources import NoAccessToResource
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.applications.model.services import Service
-    from core.authentication.model.dpop import KeyBinding, ProofUse
-    from core.authentication.model.openid import OpenIdGrant
-    from core.authentication.model.sessions import TokenPair
-    from core.billing.model.subscriptions import Entitlement
-    from core.federation.oauth.model.authorization import RedeemedAuthorizationCode
-    from core.federation.oauth.model.clients import OAuthClient
-    from core.kernel.callers import ServiceContext, Visitor
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 
@@ -161,8 +157,7 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
     Raises: MfaMissing, ServiceNotFound; RequestUriInvalid if a pushed request was used before;
-    AccessDenied if the user has just withdrawn the consent; the errors of
-    `own_account.lock_own_account`.
+    AccessDenied if the user has just withdrawn the consent.
     """
     require_mfa(visitor)
     now, code, context = ports.clock.now(), new_secret(), authorization.context
@@ -288,7 +283,7 @@ async def _redeem(
 def require_granted(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess) -> None:
     """Check that a token request does not go beyond the grant, and that the granted API resource is usable now.
 
-    Raises: NoAccessToResource; the errors of `require_within`.
+    Raises: NoAccessToResource.
     """
     require_within(ports, grant, requested)
     if grant.api is not None and grant.api.token_seconds is None:
@@ -359,7 +354,7 @@ async def refresh_tokens(
     needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,
-    MembershipEnded, ScopeNotAsked; the errors of `require_within`.
+    MembershipEnded, ScopeNotAsked.
     """
     key = dpop.bind(proof, is_required=False, binds_refresh_token=client is None or client.relies_on_pkce)
     presenter = replace(_presenter(client), key=key)

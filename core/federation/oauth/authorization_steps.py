@@ -11,16 +11,17 @@ request, so an older stamp of another request proves nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from core.applications.model.client_settings import ClientSettings
 from core.applications.model.users import AccessPolicy
 from core.authentication.model.openid import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests
-from core.federation.oauth.model.authorization import AuthorizationRequest, check_request
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, check_request
 from core.federation.oauth.model.openid_requests import (
     AccessDenied,
     AuthenticationUnmet,
@@ -31,16 +32,12 @@ from core.federation.oauth.model.openid_requests import (
     SignInRequired,
 )
 from core.federation.oauth.model.pushed_requests import PushedRequest, PushedRequestRequired
+from core.kernel.callers import Visitor
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.applications.model.client_settings import ClientSettings
-    from core.federation.oauth.model.authorization import Authorization
-    from core.kernel.callers import Visitor
     from ports import Ports
 
 STAMP_TTL: Final = timedelta(hours=1)
@@ -67,10 +64,7 @@ class NextStep:
 
 
 def parse(ports: Ports, authorization: Authorization, base_url: str) -> OpenIdRequest:
-    """Return the checked parameters of OpenID Connect.
-
-    Raises: PushedRequestRequired, IdTokenHintInvalid; the errors of `authorization.check_request` and `openid_requests.parse`.
-    """
+    """Return the checked parameters of OpenID Connect. Raises: PushedRequestRequired, IdTokenHintInvalid."""
     context, request = authorization.context, authorization.request
     if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):
         raise PushedRequestRequired
@@ -102,7 +96,7 @@ async def advance(
 
     `continue` agrees to the scopes, `select` continues with this account, and every other answer refuses.
 
-    Raises: AccessDenied; the errors of `find_next_step` and `authorization.issue_code`.
+    Raises: AccessDenied.
     """
     if answer not in (None, "continue", "select"):
         raise AccessDenied

@@ -7,9 +7,11 @@ scopes that an admin granted to them there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.openid import split_scope
 from core.authentication.tokens import dpop
 from core.federation.oauth.model.clients import ClientCredentialsRefused, NoScope, OAuthClient, ProgramToken, ScopeNotAllowed
@@ -24,9 +26,6 @@ from core.kernel.values import new_id
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from core.authentication.model.dpop import KeyBinding, ProofUse
     from ports import Ports
 
 
@@ -68,10 +67,7 @@ async def issue(
 
 
 def _to_program(client: OAuthClient) -> ProgramClient:
-    """Return an application as a program.
-
-    Raises: ClientCredentialsRefused if it has not proven who it is.
-    """
+    """Return an application as a program. Raises: ClientCredentialsRefused if it has not proven who it is."""
     if client.service is None or client.context is None or client.relies_on_pkce:
         raise ClientCredentialsRefused
     return ProgramClient(

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from core.federation.oauth.model import pipeline_tokens as pipelines
+from core.applications.model.services import Service
+from core.federation.oauth.model import clients as clients_model
 from core.federation.oauth.model.clients import TOKEN_PATH, AssertionKeyUnknown, ClientAssertionInvalid, OAuthClient, check_claims
 from core.kernel import scannable_secrets
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, refuse
+from core.kernel.rate_limits import Bucket
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX
 from core.kernel.values import digest, parse_id
+from core.programs.model.credentials import ProgramClient, StoredCredential
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
-    from uuid import UUID
-
-    from core.applications.model.services import Service
     from core.federation.oauth.model.clients import ClientCredentials
-    from core.kernel.rate_limits import Bucket
-    from core.programs.model.credentials import ProgramClient, StoredCredential
     from ports import Ports
 
 
@@ -69,8 +67,6 @@ async def identify_client_or_program(
     """Return the application, service account or API resource with these credentials, or None if the request has none.
 
     The secrets of programs have a format of their own, so one statement finds the program of a secret.
-
-    Raises: the errors of `identify_client`.
     """
     is_program = any(scannable_secrets.is_well_formed(secret, CREDENTIAL_PREFIX) for secret in credentials.secrets)
     if is_program and credentials.client_id is not None:
@@ -102,7 +98,7 @@ async def _authenticate_program(
         return await _authenticate_pipeline(ports, trusts, issuer, assertion, limit)
     is_own_assertion = issuer in (None, str(stored[0].client.client_id))
     if not is_own_assertion and any(credential.trust is not None for credential in stored):
-        raise pipelines.PipelineTokenRefused("has another issuer than the credentials of this service account")
+        raise clients_model.PipelineTokenRefused("has another issuer than the credentials of this service account")
     return await _authenticate_by_key(ports, stored, assertion, base_url, limit)
 
 
@@ -140,14 +136,14 @@ async def _authenticate_pipeline(
     """
     now = ports.clock.now()
     claims = await _read_pipeline_token(ports, issuer, token)
-    pipelines.check_times(claims, now)
+    clients_model.check_times(claims, now)
     for credential in trusts:
-        if credential.trust is not None and pipelines.is_trusted(claims, credential.trust):
+        if credential.trust is not None and clients_model.is_trusted(claims, credential.trust):
             client = credential.client
             async with ports.storage.autocommit() as statements:
                 wait = await statements.program_clients.count_use(client.credential_id, client.client_id, limit, now)
             return replace(client, wait=wait)
-    raise pipelines.PipelineTokenRefused("has another audience or subject than the credentials of this service account")
+    raise clients_model.PipelineTokenRefused("has another audience or subject than the credentials of this service account")
 
 
 async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping[str, Any]:
@@ -162,7 +158,7 @@ async def _read_pipeline_token(ports: Ports, issuer: str, token: str) -> Mapping
     if newer is not None:
         with suppress(AssertionKeyUnknown):
             return ports.pipeline_tokens.read(token, newer)
-    raise pipelines.PipelineTokenRefused("is not signed with a key that its issuer publishes")
+    raise clients_model.PipelineTokenRefused("is not signed with a key that its issuer publishes")
 
 
 async def _authenticate_by_assertion(ports: Ports, client_id: str, assertion: str, base_url: str, limit: tuple[Bucket, ...]) -> OAuthClient:

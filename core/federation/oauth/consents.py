@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
+from core.applications.model.services import Service
 from core.authentication.model.openid import OpenIdGrant, Scope, in_order
 from core.federation.oauth import events
-from core.federation.oauth.model.authorization import Agreement, ConsentNotFound, consent_scopes
+from core.federation.oauth.model.authorization import Agreement, Consent, ConsentNotFound, consent_scopes
+from core.kernel.callers import Person
 from core.kernel.errors import refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.federation.oauth.model.authorization import Consent
-    from core.kernel.callers import Person
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -64,7 +62,7 @@ async def withdraw(ports: Ports, caller: Person, service_id: UUID) -> None:
     The user's sessions there that have a scope of OpenID Connect or access to an API resource end. So do
     codes and device approvals that would start new ones. At the next sign-in, the application asks again.
 
-    Raises: ConsentNotFound; the errors of `lock_own_account`.
+    Raises: ConsentNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import attempt_limits, devices
 from core.accounts.model import attempt_limits as attempt_limits_model
+from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
 from core.authentication.model import login
-from core.authentication.model.login import LoginFailure, RedeemedGrant
+from core.authentication.model.dpop import KeyBinding, ProofUse
+from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
-from core.authentication.model.sessions import Grant
+from core.authentication.model.sessions import Grant, TokenPair
 from core.authentication.service_access import enroll_end_user, require_service_access
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents
 from core.federation.oauth.model import authorization as oauth_rules
+from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
     USER_CODE_ALPHABET,
@@ -41,6 +46,7 @@ from core.federation.oauth.model.device_flow import (
     DeviceCodePending,
     DeviceDecision,
     DeviceFlowRefused,
+    DevicePoll,
     DeviceRequest,
     DeviceRequestStatus,
     SlowDown,
@@ -50,24 +56,14 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.federation.oauth.model.openid_requests import ResourceUnknown, parse_own_resource, parse_resource_scope
 from core.kernel.access import require_mfa
-from core.kernel.callers import OrganizationStatus, Person
+from core.kernel.callers import OrganizationStatus, Person, ServiceContext
+from core.kernel.causes import Caller
 from core.kernel.errors import ClientInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.values import digest, new_id, new_secret
 from core.programs.api_resources import find_requested
 from core.programs.model.api_resources import NoAccessToResource
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.authentication.model.dpop import KeyBinding, ProofUse
-    from core.authentication.model.login import SignedIn
-    from core.authentication.model.sessions import TokenPair
-    from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
-    from core.federation.oauth.model.device_flow import DevicePoll
-    from core.kernel.callers import ServiceContext
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Reading
 
@@ -147,7 +143,7 @@ async def redeem(
     returned. With a `proof`, which was used up, all tokens are bound to its key.
 
     Raises: DeviceCodeInvalid, DeviceCodeExpired, DeviceCodeDenied, SlowDown, DeviceCodePending,
-    OrganizationNotActive, ProofMissing; the errors of `require_granted`.
+    OrganizationNotActive, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
     challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
@@ -202,7 +198,7 @@ async def _start_session(
 ) -> SignedIn:
     """Use up the device code, and start the session of the device.
 
-    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended; the errors of `enroll_end_user`.
+    Raises: DeviceCodeInvalid; DeviceCodeDenied if the approving session has ended.
     """
     now = ports.clock.now()
     fingerprint = devices.fingerprint(ports, person, PresentedDevice(device_type=DeviceType.CLI))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
+from core.authentication.model.openid import IdTokenHint
 from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, OAuthStateInvalid
 from core.federation.oauth.model.end_session import (
     END_SESSION_PATH,
@@ -22,15 +23,12 @@ from core.federation.oauth.model.end_session import (
     PostLogoutRedirectUriNotRegistered,
 )
 from core.kernel import uris
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Refusal, refuse
 from core.kernel.values import digest, is_printable, parse_id
 
 if TYPE_CHECKING:
-    from core.applications.model.services import Service
-    from core.authentication.model.openid import IdTokenHint
-    from core.kernel.callers import ServiceContext
     from ports import Ports
     from ports.storage import Reading
 

@@ -1,19 +1,14 @@
 """Constructors for the events of consents."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
 
 from core.applications.events import service_details
+from core.applications.model.services import Service
+from core.authentication.model.openid import OpenIdGrant, Scope
+from core.federation.oauth.model.authorization import Consent
 from core.kernel.event_catalog import EVENT_KINDS, Event
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.authentication.model.openid import OpenIdGrant, Scope
-    from core.federation.oauth.model.authorization import Consent
 
 
 def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], grant: OpenIdGrant) -> Event:

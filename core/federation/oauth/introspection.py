@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from core.authentication.model.sessions import IntrospectedSession
 from core.authentication.tokens import signing_keys
-from core.kernel.claims import ProgramClaims
+from core.federation.oauth.model.clients import OAuthClient
+from core.kernel.claims import Claims, ProgramClaims
 from core.kernel.errors import ClientInvalid, Unauthenticated
 from core.kernel.values import digest
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.authentication.model.sessions import IntrospectedSession
-    from core.federation.oauth.model.clients import OAuthClient
-    from core.kernel.claims import Claims
     from ports import Ports
 
 INACTIVE = {"active": False}

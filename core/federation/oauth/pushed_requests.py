@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.authentication.model.dpop import ProofInvalid
+from core.authentication.model.dpop import ProofInvalid, ProofUse
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps
-from core.federation.oauth.model.clients import client_id_text
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
+from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.pushed_requests import (
     ATTEMPT_TTL,
     PREFIX,
@@ -35,9 +36,6 @@ from core.kernel.values import digest, new_secret
 from core.programs.model.credentials import ProgramClient
 
 if TYPE_CHECKING:
-    from core.authentication.model.dpop import ProofUse
-    from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
-    from core.federation.oauth.model.clients import OAuthClient
     from ports import Ports
 
 
@@ -49,8 +47,8 @@ async def push(
     The request is checked as at the authorization endpoint. With a DPoP proof, only the key of the
     proof can redeem the code (RFC 9449 section 10.1).
 
-    Raises: ClientInvalid, PushRefused, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if `dpop_jkt` names
-    another key than the proof; the errors of `authorization.validate` and `authorization_steps.parse`.
+    Raises: ClientInvalid, PushRefused, RequestUriPushed, PushedRedirectUriMissing; ProofInvalid if
+    `dpop_jkt` names another key than the proof.
     """
     if isinstance(client, ProgramClient):
         raise PushRefused
@@ -81,7 +79,7 @@ async def present(ports: Ports, request: AuthorizationRequest, browser: str | No
     """Return the checked request. A pushed one is bound to the browser with this cookie.
 
     Raises: RequestUriInvalid if the request is unknown, expired or used, or belongs to another client or
-    browser, or if the browser has no cookie; the errors of `authorization.validate`.
+    browser, or if the browser has no cookie.
     """
     await _bind(ports, request, browser)
     return await oauth.validate(ports, request)

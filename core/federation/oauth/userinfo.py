@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from core.authentication.model.dpop import PresentedToken
 from core.authentication.model.openid import Scope
 from core.authentication.tokens import dpop
 from core.kernel.access import to_person
@@ -14,9 +16,6 @@ from core.kernel.claims import Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.authentication.model.dpop import PresentedToken
     from ports import Ports
 
 
@@ -33,7 +32,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     """Return the claims that the application with this access token may see, as they are now.
 
     Raises: WrongToken, TokenInvalid, SessionEnded, NotAnEndUser, OrganizationNotActive,
-    ScopeInsufficient; the errors of `dpop.read_token` and `dpop.reading`.
+    ScopeInsufficient.
     """
     claims, now = await dpop.read_token(ports, presented), ports.clock.now()
     if not isinstance(claims, Claims):

@@ -6,29 +6,25 @@ Sources: security X-7 and X-8.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.accounts import Account
 from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication import events
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
-from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled
+from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled, SamlIdentityProvider
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
-from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SamlSignOn, SignOnNotFound, SubjectMismatch
 from core.kernel.access import AddressNotVerified, require_mfa
-from core.kernel.callers import Visitor
+from core.kernel.callers import BrowserSession, Person, Visitor
+from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.federation.saml.model.sign_on import SamlSignOn
-    from core.kernel.callers import BrowserSession, Person
-    from core.kernel.deferred import Deferred
     from ports import Ports
     from ports.storage import Transaction
 

@@ -7,12 +7,14 @@ Each service can have one SAML identity provider here, which signs users in to t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications import services
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.federation.saml import events
 from core.federation.saml.model.configuration import (
     CERTIFICATE_YEARS,
@@ -33,16 +35,11 @@ from core.federation.saml.model.configuration import (
     SamlSetup,
     validate,
 )
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.kernel.callers import OrganizationCaller, ServiceContext
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -53,10 +50,7 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 async def get_configuration(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlConfiguration, bool]:
-    """Return a service's SAML configuration and whether it has a certificate.
-
-    Raises: ServiceNotFound.
-    """
+    """Return a service's SAML configuration and whether it has a certificate. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
         return (
@@ -66,10 +60,7 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
-    """Replace the SAML configuration of a service. Certificates are kept.
-
-    Raises: SloCertificateInvalid; the errors of `validate` and of `services.lock_organization_for`.
-    """
+    """Replace the SAML configuration of a service. Certificates are kept. Raises: SloCertificateInvalid."""
     configuration = validate(configuration)
     if configuration.slo_certificate is not None:
         configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
@@ -82,12 +73,7 @@ async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str,
 
 
 async def disable(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
-    """Disable SAML for a service and deactivate its certificates.
-
-    Enabling it again needs a new certificate.
-
-    Raises: the errors of `services.lock_organization_for`.
-    """
+    """Disable SAML for a service and deactivate its certificates. Enabling it again needs a new certificate."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -102,7 +88,7 @@ async def create_certificate(ports: Ports, caller: OrganizationCaller, service_s
 
     All others are deactivated at once, and their keys deleted (security X-11).
 
-    Raises: SamlNotEnabled; the errors of `services.lock_organization_for`.
+    Raises: SamlNotEnabled.
     """
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
@@ -126,7 +112,7 @@ async def _require_enabled(read: Reading | Transaction, org_id: UUID, service_id
 async def create_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Create the certificate that `activate_certificate` will make the active one. The metadata has it from now on.
 
-    Raises: SamlNotEnabled, CertificateNotFound, NextCertificateExists; the errors of `services.lock_organization_for`.
+    Raises: SamlNotEnabled, CertificateNotFound, NextCertificateExists.
     """
     async with ports.storage.reading() as read:  # check before generating a key, which takes long
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(ServiceNotFound)
@@ -152,10 +138,7 @@ async def _require_no_next(read: Reading | Transaction, service: Service, now: d
 
 
 async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> None:
-    """Delete the next certificate, which leaves the metadata.
-
-    Raises: NextCertificateNotFound; the errors of `services.lock_organization_for`.
-    """
+    """Delete the next certificate, which leaves the metadata. Raises: NextCertificateNotFound."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
@@ -168,7 +151,7 @@ async def delete_next_certificate(ports: Ports, caller: OrganizationCaller, serv
 async def activate_certificate(ports: Ports, caller: OrganizationCaller, service_slug: str) -> tuple[SamlCertificate, datetime]:
     """Sign with the next certificate from now on. Return it, and the end of the time in which this can be undone.
 
-    Raises: NextCertificateNotFound; the errors of `services.lock_organization_for`.
+    Raises: NextCertificateNotFound.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -185,7 +168,7 @@ async def activate_certificate(ports: Ports, caller: OrganizationCaller, service
 async def undo_activation(ports: Ports, caller: OrganizationCaller, service_slug: str) -> SamlCertificate:
     """Sign with the previous certificate again, and return it. The active one becomes the next one.
 
-    Raises: PreviousCertificateNotFound, NextCertificateExists; the errors of `services.lock_organization_for`.
+    Raises: PreviousCertificateNotFound, NextCertificateExists.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -233,10 +216,7 @@ async def find_provider(read: Reading | Transaction, org_slug: str, service_slug
 
 
 async def require_provider(read: Reading | Transaction, org_slug: str, setup: SamlSetup | None, now: datetime) -> SamlIdentityProvider:
-    """Return the identity provider of a setup that was looked up in this organization.
-
-    Raises: the errors of `find_provider`.
-    """
+    """Return the identity provider of a setup that was looked up in this organization. Raises: the errors of `find_provider`."""
     await services.require_open(read, org_slug, setup.service if setup else None)
     return active_provider(setup or refuse(ServiceNotFound), now) or refuse(SamlDisabled)
 
@@ -275,19 +255,13 @@ async def provider_of(read: Reading, service: ServiceContext, now: datetime) -> 
 
 
 async def load_provider(ports: Ports, org_slug: str, service_slug: str) -> SamlIdentityProvider:
-    """Return the identity provider of a service if it is active, before the request itself is read.
-
-    Raises: the errors of `find_provider`.
-    """
+    """Return the identity provider of a service if it is active, before the request itself is read."""
     async with ports.storage.reading() as read:
         return await find_provider(read, org_slug, service_slug, ports.clock.now())
 
 
 async def create_metadata(ports: Ports, org_slug: str, service_slug: str) -> bytes:
-    """Return the metadata document of a service's identity provider, with all certificates that have a key.
-
-    Raises: the errors of `find_provider`.
-    """
+    """Return the metadata document of a service's identity provider, with all certificates that have a key."""
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         provider = await find_provider(read, org_slug, service_slug, now)

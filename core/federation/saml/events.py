@@ -1,16 +1,10 @@
 """Constructors for the events of SAML configurations and certificates."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.applications.events import service_details
+from core.applications.model.services import Service
+from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.values import rfc3339
-
-if TYPE_CHECKING:
-    from core.applications.model.services import Service
-    from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
 
 
 def saml_configured(service: Service, old: SamlConfiguration, new: SamlConfiguration) -> Event:

@@ -13,15 +13,27 @@ browsers that are signed in to this service.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout_everywhere
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model import messages as saml_messages
-from core.federation.saml.model.logout import (
+from core.federation.saml.model.configuration import SamlIdentityProvider
+from core.federation.saml.model.messages import (
+    DestinationMismatch,
+    LogoutRequest,
+    LogoutResponse,
+    ReceivedDocument,
+    SamlMessageInvalid,
+    SamlStatus,
+)
+from core.federation.saml.model.sign_on import (
     LOGOUT_TTL,
     MAX_SESSION_INDEXES,
     InitiatingRequest,
@@ -35,25 +47,12 @@ from core.federation.saml.model.logout import (
     SamlSession,
     SloUrlMissing,
 )
-from core.federation.saml.model.messages import (
-    DestinationMismatch,
-    LogoutRequest,
-    LogoutResponse,
-    ReceivedDocument,
-    SamlMessageInvalid,
-    SamlStatus,
-)
+from core.kernel.callers import Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest, new_id
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -69,10 +68,7 @@ class _SendRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Finish:
-    """The last step of a logout: report the result.
-
-    The initiating service gets it, or our own page if `provider` is None.
-    """
+    """The last step of a logout: report the result. The initiating service gets it, or our own page if `provider` is None."""
 
     is_partial: bool
     provider: SamlIdentityProvider | None
@@ -141,7 +137,7 @@ async def receive_request(
 def _check_request(
     base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, relay_state: str | None, now: datetime
 ) -> InitiatingRequest:
-    """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing; the errors of `check_message`."""
+    """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:

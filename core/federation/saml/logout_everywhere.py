@@ -5,18 +5,16 @@ The other services of these browsers cannot be notified, because a logout needs 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.federation.saml.model.logout import EndedSessions
+from core.federation.saml.model.sign_on import EndedSessions, InitiatingRequest
+from core.kernel.callers import ServiceContext
 from core.tenancy import events
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.federation.saml.model.logout import InitiatingRequest
-    from core.kernel.callers import ServiceContext
     from ports.storage import Transaction
 
 

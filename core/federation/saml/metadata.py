@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.applications import services
@@ -18,6 +19,7 @@ from core.federation.saml.model.metadata import (
     MetadataInvalid,
     SamlProblem,
     SamlProblemCode,
+    ServiceProviderMetadata,
     check_addresses,
     check_certificate,
     check_duplicates,
@@ -25,12 +27,9 @@ from core.federation.saml.model.metadata import (
     check_validity,
     choose_name_id_format,
 )
+from core.kernel.callers import OrganizationCaller
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from core.federation.saml.model.metadata import ServiceProviderMetadata
-    from core.kernel.callers import OrganizationCaller
     from ports import Ports
 
 MAX_DUPLICATES = 5  # services with the same entity id that a problem names
@@ -90,10 +89,7 @@ async def _choose_certificate(ports: Ports, metadata: ServiceProviderMetadata, p
 
 
 async def check(ports: Ports, caller: OrganizationCaller, slug: str) -> Sequence[SamlProblem]:
-    """Return the problems of a service's SAML configuration and certificates, as they are now.
-
-    Raises: ServiceNotFound.
-    """
+    """Return the problems of a service's SAML configuration and certificates, as they are now. Raises: ServiceNotFound."""
     service = await services.find(ports, caller, slug)
     async with ports.storage.reading() as read:
         configuration = await read.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED

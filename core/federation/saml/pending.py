@@ -6,23 +6,22 @@ A pending sign-on continues at one path, which contains its state: see `continua
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
+from core.applications.model.services import Service
 from core.authentication import login
+from core.authentication.model.login import SignedIn
 from core.federation.saml.model.configuration import endpoint_path
 from core.federation.saml.model.sign_on import SignOnNotFound
 from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.authentication.model.login import SignedIn
-    from core.kernel.causes import Caller
     from ports import Ports
     from ports.storage import Transaction
 
@@ -32,19 +31,13 @@ _BOOKMARK: Final = re.compile(r"/api/organizations/([a-z0-9-]+)/services/([a-z0-
 
 
 def continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
-    """Return the path where the browser continues a sign-on.
-
-    `ticket` comes from a sign-in through the API, if any.
-    """
+    """Return the path where the browser continues a sign-on. `ticket` comes from a sign-in through the API, if any."""
     fields = {"saml_state": state} | ({} if ticket is None else {"ticket": ticket})
     return f"{endpoint_path(org_slug, service_slug, 'authenticate')}?{urlencode(fields)}"
 
 
 async def check_pending(ports: Ports, state: str) -> None:
-    """Check that a sign-on with this state is pending (security T-5).
-
-    Raises: SignOnNotFound, OrganizationNotActive.
-    """
+    """Check that a sign-on with this state is pending (security T-5). Raises: SignOnNotFound, OrganizationNotActive."""
     async with ports.storage.reading() as read:
         _, service = await read.saml_sign_ons.pending_service(digest(state), ports.clock.now()) or refuse(SignOnNotFound)
     if service.status is not OrganizationStatus.ACTIVE:
@@ -86,10 +79,7 @@ async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
 
 
 async def record_fresh_sign_in(tx: Transaction, path: str, user_id: UUID) -> None:
-    """Record that an identity provider reauthenticated this user for the sign-on at this path, if any.
-
-    The account is locked.
-    """
+    """Record that an identity provider reauthenticated this user for the sign-on at this path, if any. The account is locked."""
     state = _state_in(path)
     if state is not None:
         await tx.saml_sign_ons.record_fresh_sign_in(digest(state), user_id)

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from hmac import compare_digest
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.login import LoginFailure
-from core.authentication.model.sessions import SessionStart
+from core.authentication.model.sessions import Session, SessionStart
 from core.authentication.sessions import end_replaced, new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_rules
 from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.configuration import SamlIdentityProvider
 from core.federation.saml.model.messages import AuthnRequest, ReceivedDocument, SamlMessageInvalid, SamlResponse, SamlStatus
 from core.federation.saml.model.sign_on import (
     STATE_TTL,
@@ -35,18 +37,13 @@ from core.federation.saml.model.sign_on import (
 )
 from core.federation.saml.pending import continuation_path
 from core.kernel.access import AddressNotVerified
-from core.kernel.callers import BrowserSession, Visitor
+from core.kernel.callers import BrowserSession, Person, Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.authentication.model.sessions import Session
-    from core.federation.saml.model.configuration import SamlIdentityProvider
-    from core.kernel.callers import Person
-    from core.kernel.causes import Caller
     from ports import Ports
 
 

@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
 from core.kernel.callers import OrganizationStatus
+from core.kernel.providers import Provider
+from core.kernel.values import Email
+from core.tenancy.model.domains import HomeRealmMatch
 
 if TYPE_CHECKING:
-    from core.kernel.providers import Provider
-    from core.kernel.values import Email
-    from core.tenancy.model.domains import HomeRealmMatch
     from ports import Ports
     from ports.storage import Reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts import events as accounts_events
@@ -9,20 +10,16 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication.model.identities import AlreadyLinked
-from core.authentication.model.reauthentication import OtherIdentity, Reauthentication
+from core.authentication.model.sessions import OtherIdentity, Reauthentication
 from core.authentication.reauthentication import reauthentication
-from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
-from core.kernel.callers import Person
+from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, ProviderState, SignedInAsAnotherUser
+from core.kernel.callers import Person, Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.providers import FederatedIdentity
 from core.kernel.sign_in_age import SignInAge, check_sign_in
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.federation.model.sign_in import ProviderState
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
-    from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
@@ -18,12 +19,13 @@ from urllib.parse import urlencode
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
 from core.accounts.model import accounts as accounts_model
-from core.accounts.model.accounts import AccountOrigin, EmailNotFree
+from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.services import ServiceNotFound
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import login, oauth_credentials
-from core.authentication.model.identities import ProviderUnknown, parse_provider
-from core.authentication.model.login import LoginFailure
+from core.authentication.model.identities import PendingIdentity, ProviderUnknown, parse_provider
+from core.authentication.model.login import LoginFailure, PreAuthToken, SignedIn
 from core.federation.model.sign_in import (
     MAX_STATE_LENGTH,
     NO_TARGET,
@@ -45,10 +47,11 @@ from core.federation.model.sign_in import (
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps, pushed_requests
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRequest, check_request, respond
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, AuthorizationResponse, check_request, respond
 from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
-from core.kernel.callers import OrganizationStatus
+from core.kernel.callers import OrganizationStatus, Visitor
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
@@ -56,16 +59,6 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.accounts.model.accounts import Account
-    from core.accounts.model.devices import PresentedDevice
-    from core.applications.model.services import Service
-    from core.authentication.model.identities import PendingIdentity
-    from core.authentication.model.login import PreAuthToken, SignedIn
-    from core.federation.oauth.model.authorization import Authorization, AuthorizationResponse
-    from core.kernel.callers import Visitor
-    from core.kernel.causes import Caller
     from core.kernel.providers import FederatedIdentity
     from ports import Ports
     from ports.storage import Transaction
@@ -257,10 +250,7 @@ async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
 
 
 async def consume_state(ports: Ports, provider_name: str, device_cookie: str | None, state: str | None) -> ProviderState:
-    """Consume and return the pending state, which must have been started in this browser.
-
-    Raises: ProviderUnknown, ProviderStateUnknown.
-    """
+    """Consume and return the pending state, which must have been started in this browser. Raises: ProviderUnknown, ProviderStateUnknown."""
     provider = parse_provider(provider_name)
     if device_cookie is None or state is None or len(state) > MAX_STATE_LENGTH:
         ports.metrics.login_failed(LoginFailure.STATE)

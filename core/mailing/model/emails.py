@@ -1,23 +1,16 @@
 """The email with all data that its template needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from core.accounts.model.email_queue import QueuedEmail
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.authentication.model.login import IssuedEmailSignIn
-    from core.billing.model.subscriptions import Purchase
-    from core.kernel.values import Email
-    from core.provisioning.model.users import WelcomeContext
-    from core.tenancy.model.branding import Design
-    from core.tenancy.model.invitations import ReceivedInvitation
-    from core.tenancy.model.mail_server import MailServer
-    from core.tenancy.model.organizations import Organization
+from core.authentication.model.login import IssuedEmailSignIn
+from core.billing.model.subscriptions import Purchase
+from core.kernel.values import Email
+from core.provisioning.model.users import WelcomeContext
+from core.tenancy.model.invitations import ReceivedInvitation
+from core.tenancy.model.organizations import Organization
+from core.tenancy.model.settings import Design, MailServer
 
 
 @dataclass(frozen=True, slots=True)

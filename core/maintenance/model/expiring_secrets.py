@@ -1,10 +1,8 @@
 """Secrets that expire soon, and when their owners get an email about it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import Final
 
 from core.accounts.model.email_queue import NoticedSecret, SecretNotice
 from core.kernel.page_paths import (
@@ -15,11 +13,7 @@ from core.kernel.page_paths import (
     RESOURCE_CREDENTIALS_PATH,
     SERVICE_ACCOUNT_CREDENTIALS_PATH,
 )
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 # A secret is announced this many days before it expires, if it was made to live longer than that. Of
 # several announcements that are due, for example after an outage, only the nearest is sent.

@@ -1,15 +1,10 @@
 """The state of an installation, as platform owners see it."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
+from typing import Final
 
 LATE: Final = timedelta(minutes=30)  # of waiting, after which work that is due is a problem
 MANY: Final = 20  # pieces of work that wait; fewer ones may fail for hours because of a wrong address

@@ -1,6 +1,4 @@
-"""What the housekeeper deletes, how long rows are kept, and which columns are encrypted at rest."""
-
-from __future__ import annotations
+"""What the housekeeper deletes or redacts, how long rows are kept, and which columns are encrypted at rest."""
 
 from datetime import timedelta
 from enum import StrEnum
@@ -112,3 +110,22 @@ class SealedColumn(StrEnum):
     WEBHOOK_SECRETS = "webhooks.secret"
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets.secret"
     INVOICE_PAGES = "billing_facts.action_page"
+
+
+# The number of entries per log that the anonymizing transaction redacts. Most users have fewer. The
+# rest follows in batches.
+FIRST_REDACTION = 1000
+REDACTION_BATCH = 5000  # entries
+
+
+class PersonalLog(StrEnum):
+    """A group of log entries that contain personal data of a user."""
+
+    LOGINS = "logins"
+    MFA = "mfa"
+    MFA_DONE = "mfa_done"  # actions by the user on others
+    MFA_IMPERSONATED = "mfa_impersonated"  # actions by the user while impersonating
+    AUDIT_DONE = "audit_done"
+    AUDIT_IMPERSONATED = "audit_impersonated"
+    AUDIT_LINKS = "audit_links"  # actions on the account by the link in an email, without a sign-in
+    PRIVACY_DONE = "privacy_done"

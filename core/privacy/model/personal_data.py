@@ -1,22 +1,17 @@
 """Privacy: the export of a user's data, and the rules for anonymization."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.profiles import Profile
+from core.eventing.model.audit import AuditActor
 from core.kernel.display import format_utc
 from core.kernel.errors import Forbidden
 from core.kernel.values import Batches, Email
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from uuid import UUID
-
-    from core.accounts.model.profiles import Profile
-    from core.eventing.model.audit import AuditActor
 
 BATCH = 500  # rows of an export that are read at once
 # The values that replace the IP address and the user agent in logs.

@@ -9,21 +9,18 @@ the verified owner at any time (decision 300).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.applications.model.services import is_scope
 from core.applications.model.users import AccessPolicy, NoAccessToService
 from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Conflict, Invalid, NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 MAX_RESOURCES: Final = 100  # of an organization
 MAX_SCOPES: Final = 50  # of a resource

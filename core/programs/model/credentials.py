@@ -1,25 +1,19 @@
 """Credentials of service accounts and API resources: entities, refusals, and the subjects of pipelines."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel import uris
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Invalid, NotFound
+from core.kernel.roles import Role
 from core.kernel.values import is_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.callers import OrganizationStatus
-    from core.kernel.roles import Role
 
 MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
 MAX_FEDERATED: Final = 20  # live trusts of a program in pipelines

@@ -1,21 +1,16 @@
 """Service accounts: entities, refusals and pure rules."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope, Area, in_order
+from core.kernel.callers import MembershipState
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.roles import GRANTABLE, Capability, Role, has_capability
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import MembershipState
-    from core.kernel.values import Email
+from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 
@@ -174,10 +169,7 @@ def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
-    """Check the scopes of a service account. None means all that the role allows.
-
-    Raises: ServiceAccountScopeUnknown.
-    """
+    """Check the scopes of a service account. None means all that the role allows. Raises: ServiceAccountScopeUnknown."""
     if scopes is None:
         return None
     distinct_scopes = frozenset(scopes)

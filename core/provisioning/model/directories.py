@@ -1,23 +1,17 @@
 """SCIM tokens, and the log of the requests of a directory."""
 
-from __future__ import annotations
-
 import re
 import secrets
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
+from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Invalid, NotFound, Unauthenticated
 from core.kernel.values import new_secret
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import OrganizationStatus
-
 
 MAX_TOKENS: Final = 100  # of one organization
 MAX_TOKEN_LENGTH: Final = 256  # longer texts cannot be valid tokens and are not hashed

@@ -4,13 +4,12 @@ A filter is a tree over known fields. Storage turns it into SQL and binds every 
 C-7). The syntax is in `core.provisioning.model.grammar`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from core.kernel.values import Email
 from core.provisioning.model.grammar import (
@@ -28,15 +27,9 @@ from core.provisioning.model.grammar import (
 )
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP_URN, USER_URN
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 
 class FieldType(Enum):
-    """The types of fields, which determine how values are compared.
-
-    The values of the enumeration are phrases in error messages.
-    """
+    """The types of fields, which determine how values are compared. The values of the enumeration are phrases in error messages."""
 
     EXACT = "a string"
     TEXT = "a string, ignoring case"
@@ -109,10 +102,7 @@ ComparisonValue: TypeAlias = str | bool | datetime
 
 @dataclass(frozen=True, slots=True)
 class FieldComparison:
-    """A comparison of a field with a value of the field's type.
-
-    Email addresses are in lower case.
-    """
+    """A comparison of a field with a value of the field's type. Email addresses are in lower case."""
 
     field: ScimField
     operator: FilterOperator
@@ -165,10 +155,7 @@ def comparisons(filter_: ScimFilter) -> Iterator[FieldComparison]:
 
 
 def _resolve(parsed: ParsedFilter, fields: Mapping[str, ScimField], prefix: str, urn: str) -> ScimFilter:
-    """Replace the names by fields.
-
-    Inside brackets, `prefix` is the attribute before them, with a dot.
-    """
+    """Replace the names by fields. Inside brackets, `prefix` is the attribute before them, with a dot."""
     match parsed:
         case ParsedComparison(name, operator, literal):
             return _compare(_find_field(name, fields, prefix, urn), operator, literal)

@@ -129,10 +129,7 @@ def parse(text: str) -> ParsedFilter:
 
 
 def parse_path(text: str) -> PatchPath:
-    """Parse a path.
-
-    Raises: PathInvalid; FilterInvalid for the filter in brackets.
-    """
+    """Parse a path. Raises: PathInvalid; FilterInvalid for the filter in brackets."""
     if not text or len(text) > MAX_FILTER_LENGTH:
         raise PathInvalid
     attribute, bracket, rest = text.partition("[")

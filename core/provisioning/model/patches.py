@@ -6,13 +6,11 @@ the schema. Two deviations of Okta and Entra ID are accepted: paths as names in 
 remove operations that name the values to remove in `value` and not in the brackets of the path.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.kernel.errors import Invalid
 from core.kernel.values import KEEP
@@ -32,10 +30,7 @@ from core.provisioning.model.grammar import (
     parse_path,
 )
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, check_count, flatten_containers, read_value
-from core.provisioning.model.schemas import AttributeType, Mutability
-
-if TYPE_CHECKING:
-    from core.provisioning.model.schemas import ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import AttributeType, Mutability, ScimAttribute, ScimSchema
 
 
 class AttributeNotWritable(Invalid):
@@ -84,10 +79,7 @@ class PatchOperation:
 
     @property
     def value_for_path(self) -> Any:
-        """Return the value of an operation with a path; None if a remove operation has none.
-
-        Raises: PatchValueMissing.
-        """
+        """Return the value of an operation with a path; None if a remove operation has none. Raises: PatchValueMissing."""
         if self.value is not KEEP:
             return self.value
         if self.op is not PatchOp.REMOVE:
@@ -338,10 +330,7 @@ def _keep_one_primary(values: Sequence[Any], new: Sequence[Any]) -> list[Any]:
 
 
 def _value_matching(filter_: ParsedFilter | None, attribute: ScimAttribute) -> Resource:
-    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`.
-
-    Raises: NoTarget.
-    """
+    """Return the value that a filter describes completely: by `eq` comparisons joined by `and`. Raises: NoTarget."""
     match filter_:
         case None:
             return {}

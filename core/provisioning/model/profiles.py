@@ -1,15 +1,11 @@
 """The profile that a directory gave to a user."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from core.accounts.model.profiles import Profile
 from core.provisioning.model.schemas import ENTERPRISE_USER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)

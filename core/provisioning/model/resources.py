@@ -7,18 +7,13 @@ string, a list with one element instead of a single value, and a single value in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, to_printable
-from core.provisioning.model.schemas import AttributeType, Mutability
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from core.provisioning.model.schemas import ScimAttribute, ScimSchema
+from core.provisioning.model.schemas import AttributeType, Mutability, ScimAttribute, ScimSchema
 
 Resource = dict[str, Any]
 
@@ -160,10 +155,7 @@ def flatten_containers(what: str, body: Mapping[str, Any], schema: ScimSchema, s
 
 
 def read_resource(schema: ScimSchema, body: Mapping[str, Any], skipped: SkippedParts) -> Resource:
-    """Return the attributes of the body that clients may set.
-
-    Values that are not valid are noted in `skipped`, and left out.
-    """
+    """Return the attributes of the body that clients may set. Values that are not valid are noted in `skipped`, and left out."""
     resource = {}
     for name, raw in flatten_containers("the body", body, schema, skipped).items():
         attribute = schema.attribute(schema.without_urn(name))

@@ -6,17 +6,14 @@ their own list of fields (`core.provisioning.model.filters`), which a test compa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.accounts.model.profiles import MAX_PICTURE_LENGTH
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MAX_TEXT_LENGTH: Final = 256  # characters
 MAX_NAME_LENGTH: Final = 100

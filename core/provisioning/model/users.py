@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
 from core.kernel.roles import Role
 from core.kernel.values import Email, EmailInvalid
+from core.provisioning.model.patches import PatchResult
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
 from core.provisioning.model.schemas import ENTERPRISE_URN, ENTERPRISE_USER, USER, USER_URN
 from core.tenancy.model.invitations import TeamFull
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.provisioning.model.patches import PatchResult
-    from core.tenancy.model.organizations import Organization
-
+from core.tenancy.model.organizations import Organization
 
 # Directories deactivate users who leave, and never delete them. So for each member that the
 # organization may have, its directory may know this many users who are not members.
@@ -159,10 +155,7 @@ class UserReplacement:
 
 
 def to_resource(user: ScimUser) -> Resource:
-    """Return the attributes that a directory can change.
-
-    Empty ones are null, so that all users have the same attributes.
-    """
+    """Return the attributes that a directory can change. Empty ones are null, so that all users have the same attributes."""
     profile = user.profile
     name = {"formatted": profile.formatted, "familyName": profile.family_name, "givenName": profile.given_name}
     return {

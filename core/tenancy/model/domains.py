@@ -1,21 +1,14 @@
 """Domains, and home realm discovery."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.kernel.errors import Conflict, Invalid, NotFound
-from core.kernel.values import Domain, DomainInvalid, to_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.providers import Provider
-    from core.kernel.values import Email
-
+from core.kernel.providers import Provider
+from core.kernel.values import Domain, DomainInvalid, Email, to_printable
 
 # A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
 # cannot add this record (RFC 8552).

@@ -1,26 +1,19 @@
 """Invitations: entities, states and errors."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
+from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import Person
-from core.kernel.errors import Conflict, Invalid, Limited, NotFound
+from core.kernel.causes import Caller
+from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
 from core.kernel.roles import Role
-from core.kernel.values import digest
+from core.kernel.values import Email, digest
 from core.tenancy.model import members
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import AccountSummary
-    from core.kernel.causes import Caller
-    from core.kernel.errors import Refusal
-    from core.kernel.values import Email
 
 _HASH = re.compile("[0-9a-f]{64}")
 DAY = timedelta(days=1)
@@ -100,10 +93,7 @@ class InviteeCannotJoin(Invalid):
 
 # See docs/specification/lifecycles.md.
 class InvitationStatus(StrEnum):
-    """The state of an invitation.
-
-    All states except PENDING are final.
-    """
+    """The state of an invitation. All states except PENDING are final."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -180,10 +170,7 @@ def parse_token(token: str) -> tuple[bytes, bool]:
 
 
 def parse_invitable_role(name: str) -> Role:
-    """Return the role with this name, if an invitation can offer it.
-
-    Raises: OwnerNotInvitable, RoleUnknown.
-    """
+    """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
     if name == Role.OWNER:
         raise OwnerNotInvitable
     return members.parse_assignable_role(name)

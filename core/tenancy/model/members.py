@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.roles import Capability, Role, has_capability
+from core.kernel.values import Email
+from core.tenancy.model.organizations import Limit, Membership
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-    from uuid import UUID
-
     from core.authentication.model.sessions import LiveSessions
-    from core.kernel.values import Email
-    from core.tenancy.model.organizations import Limit, Membership
 
 
 class AlreadyMember(Invalid):
@@ -132,10 +131,7 @@ class MembersPage:
 
 
 def parse_assignable_role(name: str) -> Role:
-    """Return the role with this name, if an admin or the owner can assign it to a member.
-
-    Raises: OwnershipNotAssignable, RoleUnknown.
-    """
+    """Return the role with this name, if an admin or the owner can assign it to a member. Raises: OwnershipNotAssignable, RoleUnknown."""
     match name:
         case Role.OWNER:
             raise OwnershipNotAssignable

@@ -1,22 +1,15 @@
 """Organizations and their governance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from uuid import UUID
 
+from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import MembershipState, OrganizationStatus
 from core.kernel.errors import Invalid, NotFound
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.accounts.model.accounts import AccountSummary
-    from core.kernel.roles import Role
-    from core.kernel.values import Slug
-
+from core.kernel.roles import Role
+from core.kernel.values import Slug
 
 # The limit if neither the organization nor its tier sets one.
 DEFAULT_LIMIT = 5

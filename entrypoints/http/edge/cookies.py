@@ -10,8 +10,7 @@ from typing import Any, Final
 from quart import Response, after_this_request, g, request
 
 from core.accounts.model.devices import TRUST_TOKEN_TTL
-from core.federation.saml.model.logout import LOGOUT_TTL
-from core.federation.saml.model.sign_on import STATE_TTL
+from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.values import digest, new_secret
 from entrypoints.http.edge.context import app_context, ports
 

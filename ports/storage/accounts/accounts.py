@@ -5,8 +5,7 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.accounts import Account, AccountOrigin, EmailChange
-from core.accounts.model.email_queue import EmailBacklog
-from core.accounts.model.one_time_tokens import TO_ACCOUNT_PAGE, LinkContinuation, TokenPurpose
+from core.accounts.model.email_queue import TO_ACCOUNT_PAGE, EmailBacklog, LinkContinuation, TokenPurpose
 from core.accounts.model.platform import FoundUser, MfaAlert, MfaMetrics, PlatformFigures, UserMfaStatus
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.deferred import Deferred
@@ -20,171 +19,125 @@ class AccountsRead(Protocol):
 
     async def by_email(self, email: Email) -> Account | None:
         """Return the account with this address, usable or not."""
-        ...
 
     async def next_to_erase(self, now: datetime) -> Account | None:
         """Return an account that was deleted, and that must be erased now, or None."""
-        ...
 
     async def by_id(self, user_id: UUID) -> Account | None:
         """Return the account, usable or not."""
-        ...
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
         """Return the account's address and profile, with the address of its pending change."""
-        ...
 
     async def has_signed_in(self, user_id: UUID) -> bool:
         """Return whether the user has ever signed in, or has a linked identity."""
-        ...
 
     async def platform_owner_exists(self) -> bool:
         """Return whether any account is a platform owner, usable or not."""
-        ...
 
     async def platform_owner_addresses(self) -> list[Email]:
         """Return the addresses of the usable platform owners."""
-        ...
 
 
 class Accounts(AccountsRead, Protocol):
     """Write access to accounts. Callers lock an account before they change it. The locks last until the transaction ends."""
 
     async def add(self, account: Account) -> None:
-        """Add an account.
-
-        Raises: EmailTaken, also if the address is reserved for its former account.
-        """
-        ...
+        """Add an account. Raises: EmailTaken, also if the address is reserved for its former account."""
 
     async def add_if_free(self, account: Account) -> bool:
         """Add an account unless its address is taken or reserved, and return whether it was added."""
-        ...
 
-    async def lock(self, user_id: UUID) -> Account | None:
-        """Lock and return the account."""
-        ...
-
-    async def lock_by_email(self, email: Email) -> Account | None:
-        """Lock and return the account with this address."""
-        ...
+    async def lock(self, user_id: UUID) -> Account | None: ...
+    async def lock_by_email(self, email: Email) -> Account | None: ...
 
     def lock_by_email_deferred(self, email: Email) -> Deferred[Account]:
         """Lock the account with this address with the next statement."""
-        ...
 
     async def lock_by_token(self, token_hash: bytes, purpose: TokenPurpose) -> Account | None:
         """Lock and return the account of a one-time token. The token may have expired or been used."""
-        ...
 
     def lock_for_login_deferred(self, user_id: UUID, password_hash: str) -> Deferred[Account]:
         """Lock the account with the next statement, if it is usable and verified, and still has this password hash."""
-        ...
 
     async def lock_platform_owners(self) -> None:
         """Make other transactions that promote or demote platform owners wait."""
-        ...
 
     async def mark_verified(self, user_id: UUID, now: datetime) -> None:
         """Mark the address as verified. An earlier time of verification stays."""
-        ...
 
     async def set_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
         """Set or replace the password."""
-        ...
 
     async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
         """Replace the hash of the present password."""
-        ...
 
     async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
         """Remove the password if it was set, changed or reset at that time or later."""
-        ...
 
-    async def drop_password(self, user_id: UUID, now: datetime) -> None:
-        """Remove the password."""
-        ...
+    async def drop_password(self, user_id: UUID, now: datetime) -> None: ...
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         """Require the second factor since `enabled_at`. None turns it off."""
-        ...
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
         """Replace the profile of a locked account."""
-        ...
 
     async def change_email(self, user_id: UUID, email: Email, now: datetime) -> None:
         """Set an unverified address, and add the old one to the former addresses.
 
         Raises: EmailTaken, also if the address is reserved for another account.
         """
-        ...
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
         """Deactivate the account for a directory. The caller ends its sessions."""
-        ...
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
         """Allow sign-ins again to an account that a directory deactivated, unless the platform or its user has closed it."""
-        ...
 
     async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         """Deactivate the account for a platform owner. The caller ends its sessions. Directories cannot reactivate it."""
-        ...
 
     async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
         """Return whether this account was deleted, and the time to undo that is over."""
-        ...
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
         """Close an account that is deleted, until it is erased at this time. Neither the platform nor a directory can open it."""
-        ...
 
     async def reopen(self, user_id: UUID, now: datetime) -> None:
         """Open an account again that was deleted, unless the platform or a directory has deactivated it."""
-        ...
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
         """Allow sign-ins again to an account that the platform deactivated, unless a directory or its user has closed it."""
-        ...
 
     async def can_be_freed(self, user_id: UUID) -> bool:
         """Return whether a directory deactivated the account, and it has no credentials or an address that is not verified.
 
         It cannot be freed while the platform has deactivated it, or while an undo can open it again.
         """
-        ...
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
         """Change which organization counts as the creator of the account. None: the user."""
-        ...
 
-    async def promote(self, user_id: UUID, now: datetime) -> None:
-        """Make the account a platform owner."""
-        ...
+    async def promote(self, user_id: UUID, now: datetime) -> None: ...
 
     async def demote(self, user_id: UUID, now: datetime) -> None:
         """Revoke the rights of a platform owner. Call `lock_platform_owners` first."""
-        ...
 
     async def other_platform_owner_exists(self, user_id: UUID) -> bool:
         """Return whether another usable account is a platform owner. Call `lock_platform_owners` first."""
-        ...
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
         """Return whether the account is usable and a platform owner, and keep it one until the transaction ends."""
-        ...
 
     async def account_control(self, user_id: UUID, org_id: UUID) -> AccountControl:
         """Return the facts that decide how far the organization controls a locked account."""
-        ...
 
     async def remove(self, user_id: UUID) -> None:
         """Delete a locked account with its one-time tokens, identities, sessions and logins.
 
         The caller first deletes rows that are part of a counter.
         """
-        ...
 
 
 class EmailChangesRead(Protocol):
@@ -193,9 +146,7 @@ class EmailChangesRead(Protocol):
     An address is reserved for its former account while a change away from it can be undone.
     """
 
-    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        """Return the user's pending change."""
-        ...
+    async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None: ...
 
 
 class EmailChanges(EmailChangesRead, Protocol):
@@ -203,47 +154,34 @@ class EmailChanges(EmailChangesRead, Protocol):
 
     async def add(self, change: EmailChange) -> None:
         """Add a change. The caller has canceled the pending one."""
-        ...
 
-    async def by_id(self, change_id: UUID) -> EmailChange | None:
-        """Return the change, if it exists."""
-        ...
+    async def by_id(self, change_id: UUID) -> EmailChange | None: ...
 
     async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
         """Return the first change that the user requested since then, and that can be undone, or None."""
-        ...
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
         """Return the first change of the user that can still be undone, pending or not, or None."""
-        ...
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
         """Return when the user requested the change with this number, counted from the newest one, which is 1. None if there are fewer."""
-        ...
 
     async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
         """Return whether another account has the address, or it is reserved for another account."""
-        ...
 
     async def is_reserved(self, email: Email, now: datetime) -> bool:
         """Return whether the address is reserved for an account that does not have it now."""
-        ...
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
         """Cancel the user's pending change, if there is one. The link in its notice still works."""
-        ...
 
-    async def mark_proved(self, change_id: UUID, now: datetime) -> None:
-        """Record that the change took effect."""
-        ...
+    async def mark_proved(self, change_id: UUID, now: datetime) -> None: ...
 
     async def undo(self, change: EmailChange, now: datetime) -> None:
         """Mark the change and all later ones of the user as undone, and cancel the pending one."""
-        ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         """Cancel the pending change, and let no change of the user be undone any longer."""
-        ...
 
 
 class OneTimeTokensRead(Protocol):
@@ -251,18 +189,15 @@ class OneTimeTokensRead(Protocol):
 
     async def live_email(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         """Return the address that the token was sent to, or None if the token does not exist, is used or has expired."""
-        ...
 
     async def verified_email(self, token_hash: bytes) -> Email | None:
         """Return the address that this used verification token was sent to.
 
         Return None if the token is not used, or if the address is not the verified one of its account, which can be used.
         """
-        ...
 
     async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
         """Return where the browser continues after this link, or None if there is no such token. It may be used or expired."""
-        ...
 
 
 class OneTimeTokens(OneTimeTokensRead, Protocol):
@@ -281,49 +216,37 @@ class OneTimeTokens(OneTimeTokensRead, Protocol):
         continuation: LinkContinuation = TO_ACCOUNT_PAGE,
     ) -> None:
         """Add a token. `org_id` is the organization that brands the page behind the link."""
-        ...
 
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
         """Return the continuation of the user's sign-up with this address, or None if they did not sign up on our page."""
-        ...
 
     def newer_exists_deferred(self, email: Email, purpose: TokenPurpose, created_at: datetime) -> Deferred[bool]:
         """Return whether the account with this address has an unused token that was requested later, available after the next statement."""
-        ...
 
     async def redeem(self, token_hash: bytes, purpose: TokenPurpose, now: datetime) -> Email | None:
         """Use up a token and return the address that it was sent to.
 
         Return None if it is unknown, expired or used. Exactly one caller succeeds.
         """
-        ...
 
     async def void(self, user_id: UUID, purpose: TokenPurpose) -> None:
         """Delete the user's tokens for this purpose, except used ones that verified the present address (`verified_email`)."""
-        ...
 
 
 class PlatformRead(Protocol):
     """Metrics of the whole platform."""
 
-    async def figures(self) -> PlatformFigures:
-        """Return the values of the gauges."""
-        ...
-
-    async def due_jobs(self, now: datetime) -> int:
-        """Return the number of due background jobs."""
-        ...
+    async def figures(self) -> PlatformFigures: ...
+    async def due_jobs(self, now: datetime) -> int: ...
 
     async def queues(self, now: datetime) -> list[QueueState]:
         """Return the queues of webhook deliveries, logout notices and SIEM entries, each with at most 100,000 pieces of due work."""
-        ...
 
     async def email_backlog(self, now: datetime) -> EmailBacklog:
         """Return the number of emails that are due or failed and are not sent yet, up to 100,000, and the age of the oldest one.
 
         Emails that a directory caused wait from their due time on, because they are spread over days.
         """
-        ...
 
 
 class PlatformUsersRead(Protocol):
@@ -336,20 +259,15 @@ class PlatformUsersRead(Protocol):
 
         Without an id, the list begins after the account `after`. It is empty if there is no such account.
         """
-        ...
 
     async def owners(self) -> list[FoundUser]:
         """Return all platform owners, also deactivated ones. The newest accounts come first."""
-        ...
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         """Return the status of a user's second factor, or None if the account does not exist."""
-        ...
 
     async def mfa_metrics(self, since: datetime) -> MfaMetrics:
         """Return the metrics of second factors, with the events since then."""
-        ...
 
     async def alerts(self, since: datetime, limit: int) -> list[MfaAlert]:
         """Return the alerts about events since then, the newest first."""
-        ...

@@ -19,7 +19,6 @@ class EmailLeases(Protocol):
         Emails that others have leased and emails of busy servers are left out. A token with a
         broken seal counts as not created yet, so that one bad row does not stop the queue.
         """
-        ...
 
     async def finish(self, email: QueuedEmail, outcome: EmailOutcome, now: datetime, *, reason: str | None = None) -> None:
         """Record the final outcome and delete the token.
@@ -27,11 +26,9 @@ class EmailLeases(Protocol):
         Ignored if the email was claimed again, except for SENT: a sent email is sent, no matter
         which process has the lease now.
         """
-        ...
 
     async def postpone(self, email: QueuedEmail, due_at: datetime, reason: str) -> None:
         """Record a failed attempt. Ignored if the lease expired and the email was claimed again."""
-        ...
 
 
 class EmailQueue(EmailLeases, Protocol):
@@ -39,38 +36,30 @@ class EmailQueue(EmailLeases, Protocol):
 
     async def add(self, email: QueuedEmail) -> None:
         """Add an email. The mailers of all processes are notified when the transaction commits."""
-        ...
 
     async def add_within(self, email: QueuedEmail, per_day: int) -> None:
         """Add an email that the directory of its organization causes, due so that at most `per_day` go out in 24 hours.
 
         The caller locks the organization first.
         """
-        ...
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         """Return whether the organization has an unsent email of this kind to this address."""
-        ...
 
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         """Drop the organization's unsent emails of this kind to this address."""
-        ...
 
     async def save_token(self, email: QueuedEmail, token: str | None, now: datetime) -> None:
         """Store the token for further attempts, and count the email against the recipient's limit.
 
         Change nothing if the email was claimed again or withdrawn (see `is_claimed_deferred`).
         """
-        ...
 
     def is_claimed_deferred(self, email: QueuedEmail) -> Deferred[bool]:
         """Return whether the email is still claimed as given, and not claimed again or withdrawn, available after the next statement."""
-        ...
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
         """Return how many emails of these kinds were counted against the recipient's limit since then."""
-        ...
 
     async def lock_recipient(self, address: Email) -> None:
         """Make other transactions that count the emails of this address wait. The address may have no account to lock."""
-        ...

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
+from core.accounts.model.email_queue import SecurityNotice
 from core.accounts.model.mfa import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
-from core.accounts.model.security_notices import SecurityNotice
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
@@ -20,18 +20,12 @@ class MfaRead(Protocol):
 
     async def status(self, user_id: UUID) -> MfaStatus | None:
         """Return the status, or None if the account does not exist."""
-        ...
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        """Return the enrollment, which may be pending or expired.
-
-        Raises: SealBroken.
-        """
-        ...
+        """Return the enrollment, which may be pending or expired. Raises: SealBroken."""
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
         """Return whether the account has an unused backup code with this hash."""
-        ...
 
 
 class MfaLog(Protocol):
@@ -39,7 +33,6 @@ class MfaLog(Protocol):
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
         """Write the events of one action, in this order. They count as failed if one of them is a failure."""
-        ...
 
 
 class Mfa(MfaRead, MfaLog, Protocol):
@@ -47,34 +40,24 @@ class Mfa(MfaRead, MfaLog, Protocol):
 
     async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
         """Store a secret that the user has to confirm. It replaces an earlier one."""
-        ...
 
     async def use_step(self, user_id: UUID, setup_at: datetime, step: int) -> bool:
         """Use up the code of a time step of the secret set up at `setup_at`.
 
         Return False, and change nothing, if a code of this or a later step was used, or the secret was replaced.
         """
-        ...
 
     async def use_backup_code(self, user_id: UUID, code_hash: bytes, now: datetime) -> bool:
         """Use up the backup code with this hash. Return whether it was unused."""
-        ...
 
     async def retire(self, user_id: UUID, enabled_at: datetime, now: datetime) -> None:
         """Keep the enabled second factor aside for an undo, before `remove`."""
-        ...
 
     async def restore(self, user_id: UUID, since: datetime) -> datetime | None:
         """Restore the second factor that was enabled before `since` and kept aside since then. Return when it was enabled, or None."""
-        ...
 
-    async def remove_codes(self, user_id: UUID) -> None:
-        """Delete all backup codes."""
-        ...
-
-    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None:
-        """Replace all backup codes."""
-        ...
+    async def remove_codes(self, user_id: UUID) -> None: ...
+    async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
     def redeem_step_deferred(
         self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
@@ -86,17 +69,14 @@ class Mfa(MfaRead, MfaLog, Protocol):
         The result is None if the sign-in is no longer pending. Exactly one caller gets a result
         with `code_taken`. The other callers must roll back.
         """
-        ...
 
     def redeem_backup_code_deferred(
         self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
     ) -> Deferred[RedeemedCode]:
         """Like `redeem_step_deferred`, but use up the backup code with this hash."""
-        ...
 
     async def remove(self, user_id: UUID) -> None:
         """Delete the secret and the backup codes. The log stays."""
-        ...
 
 
 class DevicesRead(Protocol):
@@ -113,11 +93,9 @@ class DevicesRead(Protocol):
 
         `session_id` is the caller's session, or None if the caller is a service account.
         """
-        ...
 
     async def by_id(self, device_id: UUID, session_id: UUID, org_id: UUID | None, now: datetime) -> ListedDevice | None:
         """Return the device of any user, revoked or not. `session_id` is the caller's session."""
-        ...
 
 
 class Devices(DevicesRead, Protocol):
@@ -130,27 +108,20 @@ class Devices(DevicesRead, Protocol):
         device id, the most recently used device without an id that has the same browser, system and
         type matches. Revoked devices never match.
         """
-        ...
 
     async def by_client(self, user_id: UUID, client_hash: bytes) -> Device | None:
         """Return the device with this hash of its client id, unless it is revoked."""
-        ...
 
     async def save(self, device: Device) -> None:
         """Add the device, or update all but its owner, client id and creation time. Revoked devices do not change."""
-        ...
 
-    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
-        """Rename a device."""
-        ...
+    async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None: ...
 
     async def revoke(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         """Revoke a device and its trust. The caller ends its sessions."""
-        ...
 
     async def distrust(self, user_id: UUID, now: datetime) -> None:
         """End the trust of all devices of the user."""
-        ...
 
 
 class SecurityNoticesRead(Protocol):
@@ -158,47 +129,34 @@ class SecurityNoticesRead(Protocol):
 
     async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
         """Return the notice with this undo token. It may have been used, or have expired."""
-        ...
 
     async def live(self, user_id: UUID, now: datetime) -> list[SecurityNotice]:
         """Return the notices of the account that can still be undone, oldest first."""
-        ...
 
 
 class SecurityNotices(SecurityNoticesRead, Protocol):
     """Write access to these notices. Callers lock the account before they write."""
 
-    async def add(self, notice: SecurityNotice) -> None:
-        """Add a notice."""
-        ...
-
-    async def by_id(self, notice_id: UUID) -> SecurityNotice | None:
-        """Return the notice, if it exists."""
-        ...
+    async def add(self, notice: SecurityNotice) -> None: ...
+    async def by_id(self, notice_id: UUID) -> SecurityNotice | None: ...
 
     async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
         """Store the hash of the token in the email."""
-        ...
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
         """Mark this notice of the account, and all since then, as undone."""
-        ...
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
         """Let no notice of the account be undone any longer."""
-        ...
 
 
 class AttemptReset(Protocol):
     """The attempt limits inside a transaction, where they can only be cleared."""
 
-    async def clear(self, secret: SecretKind, subject: bytes) -> None:
-        """Delete the counter."""
-        ...
+    async def clear(self, secret: SecretKind, subject: bytes) -> None: ...
 
     async def clear_of_account(self, secret: SecretKind, user_id: UUID, email: Email) -> None:
         """Delete the counters of the address and of all devices of the account."""
-        ...
 
 
 class AttemptLimits(AttemptReset, Protocol):
@@ -206,7 +164,6 @@ class AttemptLimits(AttemptReset, Protocol):
 
     async def count_attempt(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> datetime | None:
         """Count an attempt. If it must wait, count nothing and return until when."""
-        ...
 
     async def count_password_attempt(self, email: Email, known: KnownBy, attempt_limit: AttemptLimit, now: datetime) -> LoginAttempt:
         """Count an attempt at the password of this address, which may have no account.
@@ -214,8 +171,6 @@ class AttemptLimits(AttemptReset, Protocol):
         If the account has a device with one of these values that is not revoked, the attempt is counted
         for that device instead. A trust token that has expired does not count.
         """
-        ...
 
     async def uncount(self, secret: SecretKind, subject: bytes, attempt_limit: AttemptLimit) -> None:
         """Take back one counted attempt, which was correct."""
-        ...

@@ -25,7 +25,6 @@ class ServicesRead(Protocol):
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None: ...
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None: ...
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None: ...
-
     async def client_by_slug(self, org_slug: str, slug: str) -> tuple[Service, ServiceContext] | None: ...
     async def by_client_id(self, client_id: UUID) -> tuple[Service, ServiceContext] | None: ...
 
@@ -45,11 +44,9 @@ class ServicesRead(Protocol):
         `search` is a part of the name or slug in lower case. A `service_type` of None means all types. An
         `after` of None means the start of the list.
         """
-        ...
 
     async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
         """Return the services with this policy, oldest first."""
-        ...
 
     async def count(self, org_id: UUID) -> int: ...
 
@@ -65,7 +62,6 @@ class ClientCharges(Protocol):
         The former secret counts until it expires. The last value is the wait in seconds, as in
         `Rates.charge`, or None if the secret is wrong.
         """
-        ...
 
 
 class Services(ServicesRead, Protocol):
@@ -73,11 +69,9 @@ class Services(ServicesRead, Protocol):
 
     async def add(self, service: Service) -> None:
         """Add a service. Raises: ServiceSlugTaken."""
-        ...
 
     async def save(self, service: Service) -> None:
         """Save all fields of a service that can change, except the counters."""
-        ...
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
         """Delete the service and the rows that cascade from it.
@@ -85,13 +79,11 @@ class Services(ServicesRead, Protocol):
         This waits for sign-ins to the service that are in progress. Later sign-ins do not find the
         service. Sweep.DELETED_SERVICES deletes its logins later.
         """
-        ...
 
     def context_and_entitlement_deferred(
         self, service_id: UUID, user_id: UUID, now: datetime
     ) -> Deferred[tuple[ServiceContext, Entitlement]]:
         """Return the service and the plan that this user has there. The result is available after the next statement. It needs no lock."""
-        ...
 
     async def lock_users(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> UUID | None:
         """Lock the next users of a deleted service, in the order of their ids. Return the last id, or None if no users are left.
@@ -99,19 +91,15 @@ class Services(ServicesRead, Protocol):
         This also locks the end user rows of users who use no other service of the organization. So
         they cannot start to use another one before their rows are removed.
         """
-        ...
 
     async def remove_users(self, org_id: UUID, service_id: UUID, after: UUID | None, until: UUID) -> int:
         """Remove the users that `lock_users` locked. Return the number of them that are no longer end users of the organization."""
-        ...
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
         """Remove the login totals of a deleted service, and subtract `end_users` from the organization's number of end users."""
-        ...
 
     async def purge(self, service_id: UUID, limit: int) -> None:
         """Delete at most `limit` logins to a deleted service."""
-        ...
 
 
 class PlansRead(Protocol):
@@ -121,11 +109,9 @@ class PlansRead(Protocol):
 
     async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
         """Return the id of the service that has this plan, or None if the organization has no such plan."""
-        ...
 
     async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
         """Return the service's plans that come after `after`, oldest first. None means the start of the list."""
-        ...
 
 
 class Plans(PlansRead, Protocol):
@@ -135,11 +121,9 @@ class Plans(PlansRead, Protocol):
 
     async def save(self, plan: Plan) -> None:
         """Save all fields of a plan that can change."""
-        ...
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
         """Mark a plan as deleted. Ended subscriptions still refer to it."""
-        ...
 
 
 class ApiKeysRead(Protocol):
@@ -147,15 +131,12 @@ class ApiKeysRead(Protocol):
 
     async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         """Return everything needed to authenticate a request with this key, or None if it is unknown or expired."""
-        ...
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
         """Return whether the service has this key and it has not expired."""
-        ...
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ApiKey]:
         """Return a page of the service's keys, newest first, including expired keys."""
-        ...
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None: ...
 
@@ -172,4 +153,3 @@ class ApiKeyUse(Protocol):
 
     async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
         """Store that the key was used now, unless a use after `before` is stored already."""
-        ...

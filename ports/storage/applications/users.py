@@ -33,13 +33,11 @@ class ServiceUsersRead(Protocol):
 
     async def page(self, org_id: UUID, service_id: UUID, limit: int, offset: int) -> PageResult[ServiceUser]:
         """Return a page of the service's users. The earliest users come first."""
-        ...
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None: ...
 
     async def emails(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> Mapping[UUID, Email]:
         """Return the addresses of those of these accounts that are users of the service."""
-        ...
 
 
 class ServiceUsers(ServiceUsersRead, Protocol):
@@ -47,7 +45,6 @@ class ServiceUsers(ServiceUsersRead, Protocol):
 
     async def remove(self, org_id: UUID, service_id: UUID, user_id: UUID) -> None:
         """Remove a user from a service, with their identities and subscriptions there."""
-        ...
 
     async def remove_former_members(self, org_id: UUID, user_ids: Collection[UUID]) -> None:
         """Remove former members of the organization from services that they used only as members, and end their other assignments.
@@ -55,11 +52,9 @@ class ServiceUsers(ServiceUsersRead, Protocol):
         These are assignments to services and to API resources. Users with a subscription to the service
         stay, because the subscription belongs to them. This is two statements.
         """
-        ...
 
     async def remove_everywhere(self, user_id: UUID) -> None:
         """Remove a user from all services, including those of deleted organizations."""
-        ...
 
 
 class AssignmentsRead(Protocol):
@@ -70,27 +65,21 @@ class AssignmentsRead(Protocol):
 
         `search` is a part of an email address in lower case.
         """
-        ...
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
         """Return how these users came to the service. Users who do not use it are left out."""
-        ...
 
     async def assignable(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
         """Return those of these users that are end users or confirmed members of the organization."""
-        ...
 
     async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         """Return those of these users that the directory assigned to the service. None means all users."""
-        ...
 
     async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
         """Return those of these users that the directory assigned to services of the organization, by the id of the service."""
-        ...
 
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         """Return the next ids, in order, of users that the directory assigned to the service."""
-        ...
 
 
 class Assignments(AssignmentsRead, Protocol):
@@ -102,15 +91,12 @@ class Assignments(AssignmentsRead, Protocol):
         A member who is new to the service loses it when the membership ends. Returns False if the
         service does not exist or is being deleted.
         """
-        ...
 
     async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         """End the users' assignments. They remain end users of the service, as if they had enrolled themselves."""
-        ...
 
     async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         """Remove those of these users from the service who are unassigned, never signed in and have no subscription."""
-        ...
 
 
 class EndUsersRead(Protocol):
@@ -128,7 +114,6 @@ class EndUsersRead(Protocol):
         and users that the organization's directory blocks, are left out. Latest means that the
         user started last to use the service, or any service of the organization.
         """
-        ...
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None: ...
     async def services(self, org_id: UUID, user_id: UUID) -> list[UsedService]: ...
@@ -136,26 +121,20 @@ class EndUsersRead(Protocol):
 
     async def may_use(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
         """Return whether the user may use the service, or None if there is no such service."""
-        ...
 
     async def may_sign_on(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> bool | None:
         """Return whether the user may use the service with SAML, or None if there is no such service."""
-        ...
 
     async def services_with_refused_users(self, limit: int, now: datetime) -> list[tuple[str, str]]:
         """Return the services that admit anyone, while SAML refuses some of their users: the slugs of organization and service.
 
         This reads all users of these services.
         """
-        ...
 
     async def is_known(self, org_id: UUID, user_id: UUID) -> bool:
         """Return whether the user is an end user or a confirmed member of the organization."""
-        ...
 
-    async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether the user is a confirmed member of the organization."""
-        ...
+    async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool: ...
 
 
 class EndUsers(EndUsersRead, Protocol):
@@ -171,14 +150,12 @@ class EndUsers(EndUsersRead, Protocol):
 
         The result is available after the next statement.
         """
-        ...
 
     def enroll_by_saml_deferred(self, org_slug: str, service_slug: str, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Enroll a user who is signing in with SAML to the service with this slug; the result is available after the next statement.
 
         A member who is new to the service uses it as a member, and loses it when the membership ends.
         """
-        ...
 
 
 class OwnApplications(Protocol):
@@ -189,7 +166,6 @@ class OwnApplications(Protocol):
 
         They are ordered by organization and name.
         """
-        ...
 
 
 class AnalyticsRead(Protocol):
@@ -200,23 +176,18 @@ class AnalyticsRead(Protocol):
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
         """Return the number of logins per day, earliest first, without days that had none."""
-        ...
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
         """Return the number of logins per service, highest first, without services that had none."""
-        ...
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         """Return the number of logins per identity provider, highest first, without providers that had none."""
-        ...
 
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
         """Return the latest logins, or those just before `before`, newest first."""
-        ...
 
     async def usage(self, org_id: UUID, service_id: UUID, since: datetime) -> ServiceUsage:
         """Return the figures of a service. Users are new or active if they joined or signed in since `since`."""
-        ...
 
 
 class OverviewRead(Protocol):
@@ -224,4 +195,3 @@ class OverviewRead(Protocol):
 
     async def figures(self, org_id: UUID, now: datetime) -> OrganizationFigures:
         """Return the numbers of members, services and pending tasks. The numbers are 0 if the organization does not exist."""
-        ...

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.security_notices import AddedSignInMethod
+from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import (
@@ -15,8 +15,7 @@ from core.authentication.model.identities import (
     ServiceOAuthCredentials,
     TokenRenewal,
 )
-from core.authentication.model.personal_tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
 from core.kernel.causes import Caller
 from core.kernel.providers import Provider, ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult
@@ -27,23 +26,18 @@ class IdentitiesRead(Protocol):
 
     async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
         """Return a ticket that can still be used."""
-        ...
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
-        ...
 
     async def list_providers(self, user_id: UUID) -> list[Provider]:
         """Return the providers where the user has linked an account in any context."""
-        ...
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent."""
-        ...
 
     async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
         """Return the provider's access token, expired or not. Raises: SealBroken."""
-        ...
 
 
 class Identities(IdentitiesRead, Protocol):
@@ -51,25 +45,21 @@ class Identities(IdentitiesRead, Protocol):
 
     async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
         """Lock this subject of a provider, so that concurrent sign-ins of the same subject wait. Lock order: before every other lock."""
-        ...
 
     async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
         """Return the identity of this subject in this context, or else in any other context, or None if there is none.
 
         Call `lock_subject` first. The account need not be locked.
         """
-        ...
 
     async def add(self, identity: Identity) -> bool:
         """Link an identity, with its tokens encrypted.
 
         Return False, and link nothing, if the user already has an identity of this provider in the context, or if the service was deleted.
         """
-        ...
 
     async def update_tokens(self, identity_id: UUID, email: Email | None, tokens: ProviderTokens) -> None:
         """Store new tokens. If `email` or the new refresh token is None, keep the stored one."""
-        ...
 
     async def claim_renewal(
         self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
@@ -80,53 +70,42 @@ class Identities(IdentitiesRead, Protocol):
 
         Raises: SealBroken.
         """
-        ...
 
     async def complete_renewal(self, renewal: TokenRenewal, tokens: ProviderTokens) -> bool:
         """Store the renewed tokens, unless other tokens were stored since the lease was taken. Return whether they were stored."""
-        ...
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
         """Release the lease, so that other requests can take it."""
-        ...
 
     async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
         """Use up a ticket. Of several concurrent calls, exactly one gets True. The account need not be locked."""
-        ...
 
     async def add_ticket(self, ticket: ProviderTicket) -> bool:
         """Add a ticket if its session is live. Return whether it was added."""
-        ...
 
     async def remove_all(self, user_id: UUID) -> None:
         """Unlink all identities of the user, in the account and in all services."""
-        ...
 
     async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
         """Unlink the account at the provider that this identity belongs to, in the account and in all services."""
-        ...
 
     async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
         """Unlink the identities that were linked at that time or later, in the account and in all services. Return their providers."""
-        ...
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
         """Unlink the identity of a service. Return whether there was one."""
-        ...
 
     async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
         """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself.
 
         The notice keeps them, without tokens, for `link_again`.
         """
-        ...
 
     async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
         """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
 
         Those that another account has in the same context are left out.
         """
-        ...
 
 
 class OAuthCredentialsRead(Protocol):
@@ -134,15 +113,12 @@ class OAuthCredentialsRead(Protocol):
 
     async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
         """Return the credentials of a service at this provider, without the secret."""
-        ...
 
     async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
         """Return the credentials with the secret. Raises: SealBroken."""
-        ...
 
     async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
         """Return the providers where this service has credentials."""
-        ...
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):
@@ -150,11 +126,9 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         """Set the credentials at this provider of a service of the organization."""
-        ...
 
     async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
         """Delete the credentials at this provider. Return whether there were any."""
-        ...
 
 
 class PersonalTokensRead(Protocol):
@@ -165,15 +139,12 @@ class PersonalTokensRead(Protocol):
 
         `session.acts_in` is the organization of `slug` with the user's role, or None if there is none.
         """
-        ...
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
         """Return the user's tokens, newest first."""
-        ...
 
     async def page(self, org_id: UUID, page: Page, now: datetime) -> PageResult[MemberPersonalToken]:
         """Return a page of the tokens that act in the organization, newest first."""
-        ...
 
 
 class PersonalTokens(PersonalTokensRead, Protocol):
@@ -183,15 +154,12 @@ class PersonalTokens(PersonalTokensRead, Protocol):
 
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
         """Add a token and the session that backs it, which stores the address and user agent of the caller."""
-        ...
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
         """Return the user of this token, if it acts in the organization."""
-        ...
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
         """End this token of the user and return it, or None if the user has no such token."""
-        ...
 
 
 class PersonalTokenUse(Protocol):
@@ -199,7 +167,6 @@ class PersonalTokenUse(Protocol):
 
     async def record_use(self, token_id: UUID, now: datetime, before: datetime) -> None:
         """Set the time of the last use, unless it is later than `before`."""
-        ...
 
 
 class SigningKeysRead(Protocol):
@@ -207,7 +174,6 @@ class SigningKeysRead(Protocol):
 
     async def live(self, now: datetime) -> list[SigningKey]:
         """Return the keys that have not retired at this time, newest first."""
-        ...
 
 
 class SigningKeys(SigningKeysRead, Protocol):
@@ -215,31 +181,22 @@ class SigningKeys(SigningKeysRead, Protocol):
 
     async def lock(self) -> None:
         """Lock the choice of the active key until the transaction ends, so that concurrent rotations wait."""
-        ...
 
     async def has_active(self) -> bool:
         """Return whether a key exists that is not retiring."""
-        ...
 
     async def add(self, key: SigningKey) -> None:
         """Add a key, and notify all processes after the commit."""
-        ...
 
-    async def retire_all(self, retires_at: datetime) -> None:
-        """Let all active keys retire at this time."""
-        ...
+    async def retire_all(self, retires_at: datetime) -> None: ...
 
     async def remove_all(self) -> None:
         """Delete all keys, also those that still verify. The caller adds one in the same transaction."""
-        ...
 
     async def issuer(self) -> tuple[str | None, bool]:
         """Return the issuer of the last start, or None before the first start of a release that stores it; and whether any key exists."""
-        ...
 
-    async def set_issuer(self, url: str) -> None:
-        """Store the issuer."""
-        ...
+    async def set_issuer(self, url: str) -> None: ...
 
 
 class UsedProofs(Protocol):
@@ -247,7 +204,6 @@ class UsedProofs(Protocol):
 
     async def nonce_key(self, period: int, secret: bytes) -> NonceKey:
         """Return the key of a period. If there is none, store this secret of 32 bytes. All parallel calls return the same key."""
-        ...
 
 
 class UsedProofsCleaning(Protocol):
@@ -258,4 +214,3 @@ class UsedProofsCleaning(Protocol):
 
         A table that is in use, for example by pg_dump, stays as it is until the next sweep.
         """
-        ...

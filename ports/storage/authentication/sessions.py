@@ -7,13 +7,13 @@ from uuid import UUID
 
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.authentication.model.reauthentication import Reauthentication
 from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
     LiveSessions,
     Presenter,
+    Reauthentication,
     RefreshTokenState,
     RotatedSession,
     Session,
@@ -31,7 +31,6 @@ class SessionsRead(Protocol):
 
         Sessions of applications and impersonators are included, those of personal access tokens are not.
         """
-        ...
 
 
 class Sessions(SessionsRead, Protocol):
@@ -42,21 +41,16 @@ class Sessions(SessionsRead, Protocol):
     account: otherwise the exchange of a code at the same time could add one more.
     """
 
-    async def begin(self, session: Session, refresh_hash: bytes) -> None:
-        """Add a session with its first refresh token."""
-        ...
+    async def begin(self, session: Session, refresh_hash: bytes) -> None: ...
 
     async def begin_in_browser(self, session: Session, browser_hash: bytes) -> None:
         """Add a browser session: it has a cookie with this hash, but no tokens, no organization and no service."""
-        ...
 
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
         """Return the absolute end of this session of the user, or None if it is not live."""
-        ...
 
     async def end(self, session_id: UUID, now: datetime) -> None:
         """End this session. A session that has already ended keeps its end."""
-        ...
 
     async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
         """End the browser session of the cookie with this hash, if it has not ended. The session `successor` replaces it.
@@ -64,34 +58,23 @@ class Sessions(SessionsRead, Protocol):
         If both are of the same user, the applications' sessions that the user authorized in the old
         one move to the new one. This takes two statements, of which the first locks the account.
         """
-        ...
 
-    async def end_all(self, user_id: UUID, now: datetime) -> None:
-        """End all sessions of the user."""
-        ...
+    async def end_all(self, user_id: UUID, now: datetime) -> None: ...
 
     async def end_one(self, user_id: UUID, session_id: UUID, now: datetime) -> bool:
         """End this live session of the user. Return whether there was one. A personal access token does not count as a session."""
-        ...
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
         """End all sessions of the user except `kept`."""
-        ...
 
-    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None:
-        """End all personal access tokens of the user."""
-        ...
-
-    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
-        """End the user's live sessions on this device."""
-        ...
+    async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None: ...
+    async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None: ...
 
     async def remove(self, user_id: UUID, now: datetime, service_id: UUID | None = None) -> None:
         """End and delete the sessions of a locked account, or those of one service, with their refresh tokens and unused codes.
 
         This takes several statements. The first one is repeated until it deletes nothing.
         """
-        ...
 
 
 class SessionContextsRead(Protocol):
@@ -104,21 +87,17 @@ class SessionContextsRead(Protocol):
         owner; the session in which the impersonator started it is live; the impersonated user is
         not a platform owner (security I-3).
         """
-        ...
 
     async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
         """Return the facts of `load_session_context`, and in `acts_in` the organization of `slug` with the user's role."""
-        ...
 
     async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
         """Return the facts of a session of the application with this client id, and whether the user still uses its service."""
-        ...
 
     async def load_with_profile(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> tuple[SessionContext, OwnProfile] | None:
         """Return the facts of `load_session_context`, or with a client id those of `load_application_session_context`, and the profile."""
-        ...
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
@@ -127,11 +106,9 @@ class SessionContextsRead(Protocol):
 
         `client_id` is None for the platform's own frontend, which does not.
         """
-        ...
 
     async def load_of_browser(self, browser_hash: bytes, now: datetime) -> tuple[BrowserSession, SessionContext] | None:
         """Return the live session of the cookie with this hash, and its facts. They contain no organization."""
-        ...
 
 
 class ImpersonationsRead(Protocol):
@@ -139,7 +116,6 @@ class ImpersonationsRead(Protocol):
 
     async def load(self, session_id: UUID, now: datetime) -> tuple[UUID, SessionContext] | None:
         """Return the id and the facts of the newest live impersonation that was started in this session. They contain no organization."""
-        ...
 
 
 class Impersonations(ImpersonationsRead, Protocol):
@@ -150,11 +126,9 @@ class Impersonations(ImpersonationsRead, Protocol):
 
         Raises: OrganizationNotFound.
         """
-        ...
 
     async def end(self, user_id: UUID, now: datetime) -> None:
         """End the sessions in which the user impersonates others, and those in which others impersonate the user."""
-        ...
 
 
 class SessionSignInsRead(Protocol):
@@ -162,22 +136,18 @@ class SessionSignInsRead(Protocol):
 
     async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
         """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
-        ...
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
         """Return how the user signed in to this session of any kind, in the form of a browser session. The session may have ended."""
-        ...
 
     async def browser_of(self, session_id: UUID, user_id: UUID) -> UUID | None:
         """Return the browser session that this session is or that authorized it, or None if it belongs to no browser."""
-        ...
 
     async def is_of_browser(self, session_id: UUID, user_id: UUID, client_id: UUID | None, browser_hash: bytes) -> bool:
         """Return whether the user authorized this session of the client in the browser with this cookie. Either session may have ended.
 
         `client_id` is None for the platform's own frontend.
         """
-        ...
 
 
 class SessionSignIns(SessionSignInsRead, Protocol):
@@ -185,14 +155,12 @@ class SessionSignIns(SessionSignInsRead, Protocol):
 
     async def reauthenticate(self, session_id: UUID, user_id: UUID, sign_in: Reauthentication) -> None:
         """Store a reauthentication as the last sign-in of the session. Lock the account first."""
-        ...
 
     async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
         """Mark the user's own sessions except this one as missing the second factor. Lock the account first.
 
         Call this when the user enables the second factor in the session `except_session_id`.
         """
-        ...
 
 
 class OpenIdFactsRead(Protocol):
@@ -200,7 +168,6 @@ class OpenIdFactsRead(Protocol):
 
     async def load(self, user_id: UUID, service_id: UUID, now: datetime) -> UserFacts | None:
         """Return the facts for the claims of this user at this service, or None if the user does not exist."""
-        ...
 
 
 class OpenIdFacts(OpenIdFactsRead, Protocol):
@@ -208,7 +175,6 @@ class OpenIdFacts(OpenIdFactsRead, Protocol):
 
     def load_deferred(self, user_id: UUID, service_id: UUID | None, now: datetime) -> Deferred[UserFacts]:
         """Read the facts for an ID token with the next statement. There are none if the user does not exist."""
-        ...
 
 
 class RefreshTokensRead(Protocol):
@@ -216,7 +182,6 @@ class RefreshTokensRead(Protocol):
 
     async def grant(self, token_hash: bytes) -> OpenIdGrant | None:
         """Return the grant of the session of this token: NO_GRANT without OpenID Connect and API, or None if the token is unknown."""
-        ...
 
     async def introspect(
         self, service_id: UUID | None, session_id: UUID | None, refresh_hash: bytes, now: datetime, *, api_resource_id: UUID | None = None
@@ -227,7 +192,6 @@ class RefreshTokensRead(Protocol):
         organization must be active, and its user allowed to use the service, and the API resource if
         it has one.
         """
-        ...
 
 
 class RefreshTokens(RefreshTokensRead, Protocol):
@@ -235,14 +199,12 @@ class RefreshTokens(RefreshTokensRead, Protocol):
 
     async def explain(self, token_hash: bytes, now: datetime, presenter: Presenter = UNNAMED_PRESENTER) -> RefreshTokenState | None:
         """Return the facts that explain why a refresh token was not rotated, or None if it is unknown."""
-        ...
 
     async def revoke(self, session_id: UUID | None, refresh_hash: bytes, presenter: Presenter, now: datetime) -> bool | None:
         """End this session, or the session of this refresh token, current or not, if the presenter may use its tokens.
 
         Return whether it may, or None if there is no such session or it has already ended.
         """
-        ...
 
     async def select_organization(
         self, session_id: UUID, org_id: UUID, new_hash: bytes, now: datetime, expires_at: datetime
@@ -253,7 +215,6 @@ class RefreshTokens(RefreshTokensRead, Protocol):
         Return None if the session is not live, or if a concurrent request rotated its refresh
         token.
         """
-        ...
 
 
 class RefreshTokenRotation(Protocol):
@@ -270,7 +231,6 @@ class RefreshTokenRotation(Protocol):
         several concurrent calls, exactly one succeeds. The token of a service with bound tokens only
         is not replaced, and so it can be used again.
         """
-        ...
 
 
 class OrganizationSessionsRead(Protocol):
@@ -278,7 +238,6 @@ class OrganizationSessionsRead(Protocol):
 
     async def count_live(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
         """Count the sessions that `Sessions.end_in_organization` would end, without those of personal access tokens."""
-        ...
 
 
 class OrganizationSessions(OrganizationSessionsRead, Protocol):
@@ -291,18 +250,15 @@ class OrganizationSessions(OrganizationSessionsRead, Protocol):
         authorization codes that were not exchanged, device approvals, and the sign-ins of pending SAML
         sign-ons.
         """
-        ...
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
         """End the sessions that this user has at this service of this organization, if they have a scope that the user agreed to.
 
         This also ends authorization codes and device approvals that would start such sessions.
         """
-        ...
 
     async def end_without_access(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None, now: datetime) -> None:
         """End the sessions of OpenID Connect at this service that may not use it now: of these users, or of all if `user_ids` is None.
 
         They may not if the user has no access, or if they lack a second factor that the service requires.
         """
-        ...

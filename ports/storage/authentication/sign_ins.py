@@ -7,8 +7,10 @@ from uuid import UUID
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, KnownBy, Location
 from core.authentication.model.login import EmailCodeAttempt, EmailSignIn, MfaAttempt, PendingSignIn
-from core.authentication.model.reauthentication import EmailedCode, KeptForm, PendingReauthentication
 from core.authentication.model.sessions import (
+    EmailedCode,
+    KeptForm,
+    PendingReauthentication,
     Session,
 )
 from core.kernel.providers import Provider
@@ -20,22 +22,18 @@ class Logins(Protocol):
 
     async def begin_session(self, session: Session, refresh_hash: bytes, device: Device | None) -> None:
         """Add the session of a login, as `Sessions.begin` does, and record the login, as `record_success` does."""
-        ...
 
     async def begin_browser_session(self, session: Session, browser_hash: bytes, device: Device | None) -> None:
         """Add the browser session of a login, as `Sessions.begin_in_browser` does, and record the login."""
-        ...
 
     async def record_success(self, session: Session, provider: str, device: Device | None = None) -> None:
         """Record the login that started this session, with the risk and the location of the device.
 
         A login to a service is also counted in the service's total of the day.
         """
-        ...
 
     async def remove(self, user_id: UUID, service_id: UUID | None = None) -> None:
         """Delete the user's login records, or those of one service, and subtract them from the totals."""
-        ...
 
 
 class FailedLogins(Protocol):
@@ -45,7 +43,6 @@ class FailedLogins(Protocol):
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2)."""
-        ...
 
 
 class PreAuths(Protocol):
@@ -56,11 +53,8 @@ class PreAuths(Protocol):
 
     async def add(self, pending: PendingSignIn) -> None:
         """Add a pending sign-in. The tokens of its identity are encrypted."""
-        ...
 
-    async def remove_all(self, user_id: UUID) -> None:
-        """Delete all pending sign-ins of the user."""
-        ...
+    async def remove_all(self, user_id: UUID) -> None: ...
 
 
 class MfaAttempts(Protocol):
@@ -77,7 +71,6 @@ class MfaAttempts(Protocol):
 
         Raises: SealBroken.
         """
-        ...
 
 
 class EmailSignInsRead(Protocol):
@@ -85,11 +78,9 @@ class EmailSignInsRead(Protocol):
 
     async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
         """Return the request of the browser with the secret of this hash."""
-        ...
 
     async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
         """Return the request of the email that has the link with this hash."""
-        ...
 
 
 class EmailSignIns(EmailSignInsRead, Protocol):
@@ -97,27 +88,21 @@ class EmailSignIns(EmailSignInsRead, Protocol):
 
     async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
         """Add a request. Return False, and add nothing, if its service was deleted."""
-        ...
 
     async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
         """Return a request with the name of its service and its code, if any. Raises: SealBroken."""
-        ...
 
     async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
         """Store the account, the link and the code of a request. The code is encrypted. Without an account, it opens nothing."""
-        ...
 
     async def remove_older(self, email: Email, created_at: datetime) -> None:
         """Delete the requests for this address that were made before this time."""
-        ...
 
     async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
         """Use up a request. Of several concurrent calls, exactly one returns True. Lock the account first."""
-        ...
 
     async def void(self, user_id: UUID) -> None:
         """Delete the requests that led to an email to the user. Lock the account first."""
-        ...
 
 
 class EmailCodeAttempts(Protocol):
@@ -135,7 +120,6 @@ class EmailCodeAttempts(Protocol):
 
         Raises: SealBroken.
         """
-        ...
 
 
 class ReauthenticationsRead(Protocol):
@@ -143,7 +127,6 @@ class ReauthenticationsRead(Protocol):
 
     async def load(self, session_id: UUID) -> PendingReauthentication | None:
         """Return the sign-in at an identity provider that the second factor must follow, or None."""
-        ...
 
 
 class Reauthentications(ReauthenticationsRead, Protocol):
@@ -151,19 +134,14 @@ class Reauthentications(ReauthenticationsRead, Protocol):
 
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
         """Store the code that was emailed for a session. It replaces an earlier one."""
-        ...
 
-    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
-        """Store that the user signed in at an identity provider for this session."""
-        ...
+    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None: ...
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
         """Use up the emailed code of a session. Return whether it could still be used."""
-        ...
 
     async def remove(self, session_id: UUID) -> None:
         """Forget what the session has verified."""
-        ...
 
 
 class ReauthenticationCodeAttempts(Protocol):
@@ -171,7 +149,6 @@ class ReauthenticationCodeAttempts(Protocol):
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
         """Count an attempt at the code of a session, and return the code, or None if there is none, or no attempt is left."""
-        ...
 
 
 class SentForms(Protocol):
@@ -179,7 +156,6 @@ class SentForms(Protocol):
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
         """Use up the key with this hash, and return whether it was unused. The row can be deleted at `expires_at`."""
-        ...
 
 
 class KeptFormsRead(Protocol):
@@ -187,7 +163,6 @@ class KeptFormsRead(Protocol):
 
     async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
         """Return a form that this session sent, unless it was taken or has expired."""
-        ...
 
 
 class KeptForms(KeptFormsRead, Protocol):
@@ -195,8 +170,6 @@ class KeptForms(KeptFormsRead, Protocol):
 
     async def add(self, form: KeptForm, limit: int) -> bool:
         """Keep a form, and return whether its session is still alive. Of the forms of the session, the newest `limit` stay."""
-        ...
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
         """Return and forget a form that this session sent to `path`. Of several concurrent calls, exactly one gets it."""
-        ...

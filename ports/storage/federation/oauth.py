@@ -25,11 +25,9 @@ class AuthorizationCodes(Protocol):
 
     async def add(self, code: AuthorizationCode, code_hash: bytes) -> bool:
         """Add the code. Return False if its service was deleted."""
-        ...
 
     def lock_account_deferred(self, code_hash: bytes, service: ServiceContext | None) -> Deferred[Account]:
         """Lock the account of the code with the next statement, if it allows sign-ins at all. The code may be used or expired."""
-        ...
 
     def redeem_deferred(
         self,
@@ -52,18 +50,15 @@ class AuthorizationCodes(Protocol):
         request had no redirect URI, the token request may have a registered one (`registered`).
         Only one of several parallel calls can redeem the code.
         """
-        ...
 
     def enroll_redeemer_deferred(self, code_hash: bytes, service_id: UUID, session_id: UUID, now: datetime) -> DeferredEnrollment:
         """Enroll the user of the code in the service with the next statement, as `EndUsers.enroll_deferred` does.
 
         The code must have been redeemed for this session. Otherwise no user is enrolled.
         """
-        ...
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
         """Return the session that this code was redeemed for, or None if it is unused."""
-        ...
 
 
 class PushedRequestsRead(Protocol):
@@ -71,7 +66,6 @@ class PushedRequestsRead(Protocol):
 
     async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
         """Return the parameters of a request of this client that is neither used nor expired, as a query string."""
-        ...
 
 
 class PushedRequestUses(Protocol):
@@ -79,7 +73,6 @@ class PushedRequestUses(Protocol):
 
     async def add(self, request: StoredRequest) -> bool:
         """Store the request. Return False if its service was deleted."""
-        ...
 
     async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
         """Bind a request of this client to the browser, if no other browser has it, and return whether it belongs to this browser now.
@@ -87,11 +80,9 @@ class PushedRequestUses(Protocol):
         The first time, its expiry moves to `until`. A used or expired request is not found. Of
         several browsers at once, exactly one gets it.
         """
-        ...
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         """Use up a request that has not expired. Of several calls, one returns True."""
-        ...
 
 
 class PushedRequests(Protocol):
@@ -99,7 +90,6 @@ class PushedRequests(Protocol):
 
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         """Use up a request that has not expired. Of several calls, one returns True."""
-        ...
 
 
 class ConsentsRead(Protocol):
@@ -110,15 +100,12 @@ class ConsentsRead(Protocol):
 
         They include those of claims that the application asked for by name.
         """
-        ...
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
         """Return the consents of this user to applications of all organizations, by organization and application."""
-        ...
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Return the consent of this user to an application of any organization."""
-        ...
 
 
 class Consents(ConsentsRead, Protocol):
@@ -126,18 +113,15 @@ class Consents(ConsentsRead, Protocol):
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         """Add these scopes to the consent. Return whether any is new. If the service was deleted, add nothing."""
-        ...
 
     async def add_api(self, org_id: UUID, service_id: UUID, user_id: UUID, grant: ResourceGrant, now: datetime) -> bool:
         """Add this access to an API resource to the consent, which exists.
 
         Return whether any scope is new, or the API resource itself. If it was deleted, add nothing.
         """
-        ...
 
     async def remove(self, user_id: UUID, service_id: UUID) -> Consent | None:
         """Delete the consent of this user to an application of any organization, and return it, if there is one."""
-        ...
 
 
 class UsedAssertions(Protocol):
@@ -150,7 +134,6 @@ class UsedAssertions(Protocol):
         before. Only one of several parallel calls gets a number. The id is kept until `expires_at`,
         when the assertion is refused in any case.
         """
-        ...
 
 
 class DeviceCodesRead(Protocol):
@@ -158,7 +141,6 @@ class DeviceCodesRead(Protocol):
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         """Return the request with this user code, in any status, even if it has expired."""
-        ...
 
 
 class DeviceCodes(DeviceCodesRead, Protocol):
@@ -166,7 +148,6 @@ class DeviceCodes(DeviceCodesRead, Protocol):
 
     async def add(self, code: DeviceCode) -> bool:
         """Add the request. Return False if its user code is in use or its service was deleted."""
-        ...
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         """Set the status of a pending request, and the session that approved it, if any.
@@ -174,14 +155,9 @@ class DeviceCodes(DeviceCodesRead, Protocol):
         Return False if the request is not pending, has expired or is locked. Only one of several
         parallel calls gets True.
         """
-        ...
 
     async def redeem(self, device_code_hash: bytes, service: ServiceContext, now: datetime) -> bool:
-        """Redeem an approved request that has not expired.
-
-        Return False if there is none. Only one of several parallel calls gets True.
-        """
-        ...
+        """Redeem an approved request that has not expired. Return False if there is none. Only one of several parallel calls gets True."""
 
 
 class DevicePolls(Protocol):
@@ -194,4 +170,3 @@ class DevicePolls(Protocol):
         sent none. An early poll lengthens the interval. A poll that does not match the request
         counts as a failure, and too many failures lock the code.
         """
-        ...

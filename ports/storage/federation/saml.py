@@ -8,9 +8,8 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
-from core.federation.saml.model.logout import EndedSessions, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import SamlSignOn
+from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession, SamlSignOn
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 
@@ -22,28 +21,22 @@ class SamlRead(Protocol):
     """
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None: ...
-
-    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
-        """Return the active certificate."""
-        ...
+    async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None: ...
 
     async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[CertificateState, SamlCertificate]:
         """Return the certificates that have a key, in the order of `CertificateState`.
 
         The next and the previous one are left out when they have expired, and the previous one when it is no longer kept.
         """
-        ...
 
     async def services_with_entity_id(self, org_id: UUID, service_id: UUID, entity_id: str, limit: int) -> list[str]:
         """Return the slugs of the organization's other services with this entity id, at most `limit`, in alphabetical order."""
-        ...
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
         """Return the configuration and the certificate of a service, or None if there is no such service.
 
         The status of the organization does not matter.
         """
-        ...
 
 
 class Saml(SamlRead, Protocol):
@@ -51,15 +44,12 @@ class Saml(SamlRead, Protocol):
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
         """Replace the configuration. The service belongs to the organization."""
-        ...
 
     async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
         """Disable SAML. Return whether it was enabled."""
-        ...
 
     async def deactivate_certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
         """Deactivate all certificates of the service and delete their keys. Return whether there was one."""
-        ...
 
     async def move_certificate(
         self, org_id: UUID, service_id: UUID, states: Sequence[CertificateState], to: CertificateState | None, now: datetime
@@ -68,20 +58,14 @@ class Saml(SamlRead, Protocol):
 
         None deactivates them and deletes their keys. A certificate becomes the previous one for `PREVIOUS_KEPT`.
         """
-        ...
 
     async def add_certificate(
         self, org_id: UUID, service_id: UUID, certificate: SamlCertificate, state: CertificateState = CertificateState.ACTIVE
     ) -> None:
-        """Add the active or the next certificate of a service that has none in this state.
-
-        The service belongs to the organization.
-        """
-        ...
+        """Add the active or the next certificate of a service that has none in this state. The service belongs to the organization."""
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
         """Return the configuration and the certificate, as `setup_by_slug` does. This needs no lock."""
-        ...
 
 
 class SamlSignOnsRead(Protocol):
@@ -94,22 +78,18 @@ class SamlSignOnsRead(Protocol):
 
         The sign-on is None unless it was started for this service in the browser with this cookie.
         """
-        ...
 
     async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
         """Return the service of the pending sign-on with this state, or None.
 
         The browser and the status of the organization do not matter.
         """
-        ...
 
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
         """Return the persistent name by which the service knows this user, or None before the first assertion with one."""
-        ...
 
     async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
         """Return the start time of the pending sign-on with this state if it requires a fresh sign-in, or None."""
-        ...
 
 
 class SamlSignOnStarts(Protocol):
@@ -117,7 +97,6 @@ class SamlSignOnStarts(Protocol):
 
     async def add(self, sign_on: SamlSignOn) -> bool:
         """Add the sign-on. Return False if the service has used this request id before, or was deleted."""
-        ...
 
 
 class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
@@ -130,26 +109,18 @@ class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
 
         Return the id and slug of the organization and of the service, or None if no sign-on is pending.
         """
-        ...
 
     async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
         """Record that an identity provider reauthenticated this user for the sign-on with this state, if any."""
-        ...
 
     async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        """Finish the pending sign-on, so that it gets one response only.
-
-        Only one of several parallel calls gets True.
-        """
-        ...
+        """Finish the pending sign-on, so that it gets one response only. Only one of several parallel calls gets True."""
 
     async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
         """Make the sign-on pending again, because its response was not sent."""
-        ...
 
     def finish_deferred(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> Deferred[bool]:
         """Finish the pending sign-on, as `finish` does. The result is None if another call has finished it."""
-        ...
 
     def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Deferred[Account]:
         """Lock the user's membership of this organization, and then the account, which is the result.
@@ -157,7 +128,6 @@ class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
         With `confirm_membership`, the membership becomes a confirmed one. This queues two statements,
         which run with the next statement.
         """
-        ...
 
     def lock_session_deferred(self, session_id: UUID, user_id: UUID, now: datetime) -> Deferred[bool]:
         """Lock the user's session until the transaction ends.
@@ -165,14 +135,9 @@ class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
         The result is None if the session has ended, if it is an impersonation or a session of an
         application, or if the account is not usable.
         """
-        ...
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
-        """Return the persistent name of this user at the service.
-
-        Store `new` if the user has none yet.
-        """
-        ...
+        """Return the persistent name of this user at the service. Store `new` if the user has none yet."""
 
     def add_session_deferred(
         self, session_id: UUID, org_id: UUID, service_id: UUID, session_index: str, name_id: NameId, now: datetime
@@ -182,7 +147,6 @@ class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
         The result is the session index: `session_index`, or the one that was recorded the first
         time. It is available after the next statement or the commit.
         """
-        ...
 
 
 class SamlLogouts(Protocol):
@@ -193,30 +157,24 @@ class SamlLogouts(Protocol):
 
     async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
         """Return the SAML sessions of a browser session that has not ended, the oldest first."""
-        ...
 
     async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
         """Return the users with this name at the service, from their SAML sessions that have not ended.
 
         Names that the service got before its newest one do not count.
         """
-        ...
 
     async def end_sessions_at(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> EndedSessions:
         """End all browser sessions that have signed this user in to the service."""
-        ...
 
     async def add(self, logout: SamlLogout) -> bool:
         """Add the logout. Return False if the initiating service was deleted."""
-        ...
 
     async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
         """Lock and return the logout in progress in the browser with this cookie."""
-        ...
 
     async def mark_partial(self, logout_id: UUID) -> None:
         """Record that the user may still be signed in at a service."""
-        ...
 
     async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
         """Add a LogoutRequest for this session. Return False if its service was deleted.
@@ -224,22 +182,18 @@ class SamlLogouts(Protocol):
         With `done_at`, the service ended the session itself at this time, so the request counts as
         answered.
         """
-        ...
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
         """Return the sessions of all requests of this logout, sent or not."""
-        ...
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         """Return the next request to send, and count it as sent.
 
         A request without a response is sent a second time, before the remaining ones.
         """
-        ...
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
         """Return the request that was sent last, or None if it has a response."""
-        ...
 
     async def record_response(
         self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool
@@ -248,11 +202,6 @@ class SamlLogouts(Protocol):
 
         Return whether it is the first one, or None if no such request was sent.
         """
-        ...
 
     async def delete(self, logout_id: UUID) -> bool:
-        """Delete the logout.
-
-        Return whether it was partial: a service could not be notified, or did not confirm the logout.
-        """
-        ...
+        """Delete the logout. Return whether it was partial: a service could not be notified, or did not confirm the logout."""

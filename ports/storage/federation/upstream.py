@@ -12,15 +12,10 @@ class ProviderStates(Protocol):
 
     async def add(self, pending: ProviderState) -> bool:
         """Add the state. Return False if its service was deleted or its session has ended."""
-        ...
 
 
 class ProviderReturns(Protocol):
     """The states of browsers that return from identity providers."""
 
     async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
-        """Delete and return the state that this browser got for this provider.
-
-        Only one of several parallel calls gets it.
-        """
-        ...
+        """Delete and return the state that this browser got for this provider. Only one of several parallel calls gets it."""

@@ -23,15 +23,12 @@ class OrganizationsRead(Protocol):
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         """Return the organizations of this member, in any status, ordered by slug."""
-        ...
 
     async def owner_address(self, org_id: UUID) -> Email | None:
         """Return the address of the organization's owner, or None if the owner's account is not usable."""
-        ...
 
     async def with_owner(self, org_id: UUID) -> ListedOrganization | None:
         """Return an organization in any status with its owner, or None if it does not exist."""
-        ...
 
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
@@ -40,45 +37,31 @@ class OrganizationsRead(Protocol):
 
         None means any status or any tier. `search` is a part of the slug or the name, in lower case.
         """
-        ...
 
     async def resembled(self, org_ids: Collection[UUID]) -> dict[UUID, tuple[str, ...]]:
         """Return the names that the name or slug of each of these organizations contains (`ListedOrganization.resembles`)."""
-        ...
 
 
 class Organizations(OrganizationsRead, Protocol):
     """Write access to organizations."""
 
     async def lock(self, org_id: UUID) -> Organization | None:
-        """Lock and return the organization.
-
-        This is the first lock of every transaction that changes its data.
-        """
-        ...
+        """Lock and return the organization. This is the first lock of every transaction that changes its data."""
 
     def lock_deferred(self, org_id: UUID) -> Deferred[Organization]:
         """Lock the organization as `lock` does, but in the round trip of the next statement."""
-        ...
 
     async def lock_by_invitation_token(self, token_hash: bytes) -> Organization | None:
         """Lock and return the organization of the invitation with this token, in any state."""
-        ...
 
     async def count_waiting(self, user_id: UUID) -> int:
         """Return how many organizations of this owner wait for approval."""
-        ...
 
     async def add(self, organization: Organization) -> None:
         """Add an organization. Raises: SlugTaken."""
-        ...
 
     async def save(self, organization: Organization) -> None:
-        """Write all changeable fields of a locked organization.
-
-        `member_count` is not one of them.
-        """
-        ...
+        """Write all changeable fields of a locked organization. `member_count` is not one of them."""
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
         """Delete a locked organization and the rows that reference it.
@@ -86,14 +69,9 @@ class Organizations(OrganizationsRead, Protocol):
         A row in `deleted_organizations` makes the housekeeper purge the organization's records
         (Sweep.DELETED_ORGANIZATIONS).
         """
-        ...
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        """Remove at most `limit` records of a deleted organization.
-
-        Records are service users, audit entries, events, logins and totals.
-        """
-        ...
+        """Remove at most `limit` records of a deleted organization. Records are service users, audit entries, events, logins and totals."""
 
 
 class TiersRead(Protocol):
@@ -101,7 +79,6 @@ class TiersRead(Protocol):
 
     async def all(self) -> list[Tier]:
         """Return all tiers, the smallest first."""
-        ...
 
     async def by_id(self, tier_id: UUID) -> Tier | None: ...
     async def by_name(self, name: str) -> Tier | None: ...
@@ -112,7 +89,6 @@ class Tiers(TiersRead, Protocol):
 
     async def put(self, tier: Tier) -> None:
         """Add the tier. If there is a tier with this name, update it and keep its id."""
-        ...
 
 
 class MembersRead(Protocol):
@@ -125,15 +101,11 @@ class MembersRead(Protocol):
 
         None means any role. `search` is a part of the email address, in lower case.
         """
-        ...
 
-    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        """Return whether this user is a member of the organization."""
-        ...
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         """Return the member with what the organization may see of their account."""
-        ...
 
 
 class Confirmations(Protocol):
@@ -144,7 +116,6 @@ class Confirmations(Protocol):
 
         A membership that is already confirmed does not change.
         """
-        ...
 
 
 class Members(MembersRead, Confirmations, Protocol):
@@ -154,21 +125,16 @@ class Members(MembersRead, Confirmations, Protocol):
     transaction then changes nothing but sessions.
     """
 
-    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        """Lock and return the membership."""
-        ...
+    async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None: ...
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
-        ...
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
         """Change the role of the membership, active or suspended. `promoted_by` is the service account that gives it, if one does."""
-        ...
 
     async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
         """Give the role `member` to the users that this service account gave a higher role. Return their ids with the higher roles."""
-        ...
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         """Remove the membership, active or suspended. If it was active, decrement the member count.
@@ -176,7 +142,6 @@ class Members(MembersRead, Confirmations, Protocol):
         A suspended membership cannot be restored after this. The directory forgets the user, unless
         it deactivated them: then it can only reactivate them.
         """
-        ...
 
 
 class InvitationsRead(Protocol):
@@ -193,66 +158,47 @@ class InvitationsRead(Protocol):
 
         None means any status. `search` is a part of the email address, in lower case.
         """
-        ...
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         """Return the pending invitations for this address, newest first."""
-        ...
 
     async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
         """Return the invitation with this token, in any state."""
-        ...
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None: ...
 
     async def by_token(self, org_id: UUID, token_hash: bytes) -> Invitation | None:
         """Return the organization's invitation with this token, in any state."""
-        ...
 
     async def pending(self, org_id: UUID, email: Email) -> Invitation | None:
-        """Return the pending invitation for this address.
+        """Return the pending invitation for this address. There is at most one, and it may have passed its expiry."""
 
-        There is at most one, and it may have passed its expiry.
-        """
-        ...
-
-    async def next_expiry(self) -> datetime | None:
-        """Return when the next pending invitation of any organization expires."""
-        ...
+    async def next_expiry(self) -> datetime | None: ...
 
 
 class Invitations(InvitationsRead, Protocol):
-    """Write access to invitations.
-
-    Lock order: the organization before any of these except `expire`.
-    """
+    """Write access to invitations. Lock order: the organization before any of these except `expire`."""
 
     async def add(self, invitation: Invitation) -> None:
         """Add an invitation. Raises: InvitationAlreadySent."""
-        ...
 
     async def end(self, org_id: UUID, invitation_id: UUID, status: InvitationStatus, now: datetime) -> bool:
         """Give a pending invitation a final status, and return whether it was pending.
 
         Of several concurrent calls, exactly one returns true.
         """
-        ...
 
     async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
         """Cancel and return pending invitations from this user to these roles (security R-4)."""
-        ...
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
         """Cancel and return the pending invitations to the current addresses of these users."""
-        ...
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
         """Return when the n-th newest invitation was created, or None. The newest is the first."""
-        ...
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
         """Mark overdue invitations of all organizations as expired, at most `limit`, and return them.
 
         Rows that another transaction has locked are skipped.
         """
-        ...

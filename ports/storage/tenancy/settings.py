@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.deferred import Deferred
 from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Page, PageResult
-from core.tenancy.model.branding import BrandingSettings, Design
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
-from core.tenancy.model.mail_server import MailServer, SmtpSettings
+from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
 
 
 class DomainsRead(Protocol):
@@ -21,38 +20,28 @@ class DomainsRead(Protocol):
 
     async def verified_owner(self, email: Email) -> UUID | None:
         """Return the organization that verified the domain of this address, or its closest verified parent domain."""
-        ...
 
     async def verified_owner_of_host(self, host: str) -> UUID | None:
         """Return the organization that verified this host as its domain, or the closest verified parent domain."""
-        ...
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
         """Return a page of the accounts at this domain of the organization that others created, newest first, with the total number."""
-        ...
 
     async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
         """Return a page of the pending invitations of others to this domain of the organization, newest first, with the total number."""
-        ...
 
 
 class Domains(DomainsRead, Protocol):
-    """Write access to the domains of organizations.
-
-    Lock order: the organization before any of these.
-    """
+    """Write access to the domains of organizations. Lock order: the organization before any of these."""
 
     def verified_owner_deferred(self, email: Email) -> Deferred[UUID]:
         """Return `verified_owner` after the next statement."""
-        ...
 
     async def put(self, claim: DomainClaim) -> None:
         """Add the claim, or replace the organization's earlier one."""
-        ...
 
     async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
         """Mark the organization's domain as verified, and return it. Raises: DomainTaken."""
-        ...
 
     async def remove(self, org_id: UUID) -> None: ...
 
@@ -61,11 +50,7 @@ class HomeRealmRead(Protocol):
     """Read access to home realm routes."""
 
     async def routes(self, org_id: UUID) -> list[HomeRealmRoute]:
-        """Return the organization's routes, ordered by domain.
-
-        A route is verified if `match` would use it.
-        """
-        ...
+        """Return the organization's routes, ordered by domain. A route is verified if `match` would use it."""
 
     async def match(self, domain: Domain) -> HomeRealmMatch | None:
         """Return the route for this domain, or None.
@@ -73,15 +58,12 @@ class HomeRealmRead(Protocol):
         Only one organization decides: the one that has verified the domain, or else its closest
         verified parent domain. It must be active, and have a route for exactly this domain.
         """
-        ...
 
 
 class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
-        """Replace all routes of the organization."""
-        ...
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None: ...
 
 
 class BrandingRead(Protocol):
@@ -91,14 +73,9 @@ class BrandingRead(Protocol):
 
     async def design(self, org_id: UUID) -> Design | None:
         """Return the organization's design if it is active."""
-        ...
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
-        """Return the design of the organization that sent an email with this token.
-
-        The token may be used or expired.
-        """
-        ...
+        """Return the design of the organization that sent an email with this token. The token may be used or expired."""
 
 
 class Branding(BrandingRead, Protocol):
@@ -106,18 +83,12 @@ class Branding(BrandingRead, Protocol):
 
     def design_deferred(self, org_id: UUID) -> Deferred[Design]:
         """Return the organization's design, if it is active, with the next statement."""
-        ...
 
     async def active_org_id(self, slug: str) -> UUID | None:
-        """Return the id of the active organization with this slug, or None.
-
-        Emails may use the design of active organizations only.
-        """
-        ...
+        """Return the id of the active organization with this slug, or None. Emails may use the design of active organizations only."""
 
     async def keep_active_org(self, slug: str) -> UUID | None:
         """Do the same as `active_org_id`, and keep the organization from being deleted until the transaction ends."""
-        ...
 
     async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None: ...
 
@@ -129,7 +100,6 @@ class SmtpRead(Protocol):
 
     async def server(self, org_id: UUID) -> MailServer | None:
         """Return the mail server with its password. Raises: SealBroken."""
-        ...
 
 
 class Smtp(SmtpRead, Protocol):
@@ -140,8 +110,6 @@ class Smtp(SmtpRead, Protocol):
 
     async def put(self, server: MailServer, now: datetime) -> None:
         """Add the mail server, or replace the organization's earlier one."""
-        ...
 
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
         """Remove the mail server, and return its settings, or None if there was none."""
-        ...

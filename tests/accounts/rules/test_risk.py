@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.accounts.model.risk import MAX_COUNTED_FAILURES, LoginHistory, LoginRisk, assess
+from core.accounts.model.devices import MAX_COUNTED_FAILURES, LoginHistory, LoginRisk, assess
 
 USUAL = LoginHistory(failures=0, logins=10, at_this_hour=True, known_location=True)
 ELSEWHERE, LATE = replace(USUAL, known_location=False), replace(USUAL, at_this_hour=False)

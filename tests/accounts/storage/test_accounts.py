@@ -14,7 +14,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import OwnProfile
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest

@@ -12,8 +12,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit
-from core.accounts.model.devices import Device, DeviceType, KnownBy, KnownDevice
-from core.accounts.model.risk import LoginRisk
+from core.accounts.model.devices import Device, DeviceType, KnownBy, KnownDevice, LoginRisk
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.accounts.storage.locations import LISBON, MINUTE, PORTUGAL, fingerprint

@@ -14,7 +14,7 @@ from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.email_queue import NO_BUSY_SERVERS, BusyServers, EmailKind, EmailOutcome, QueuedEmail
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
-from core.tenancy.model.mail_server import MailServer
+from core.tenancy.model.settings import MailServer
 from tests.support.builders import add_organization, mail_server, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, in_another_task, mail, queue, within
 

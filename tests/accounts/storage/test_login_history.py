@@ -10,8 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.accounts.model.devices import Location
-from core.accounts.model.risk import LoginHistory
+from core.accounts.model.devices import Location, LoginHistory
 from tests.accounts.storage.locations import LISBON, MINUTE, OSLO, PORTO, PORTUGAL, fingerprint
 from tests.fakes.outside import FakeClock
 from tests.support.builders import make_vault, run_sql

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from tests.support.builders import run_concurrently, run_sql

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import Role
 from core.kernel.values import digest, rfc3339

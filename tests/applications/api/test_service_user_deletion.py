@@ -13,7 +13,7 @@ import pytest
 from core.accounts import events
 from core.accounts.events import identity_unlinked
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider

@@ -13,7 +13,7 @@ from actors.key_reader import key_reader
 from actors.mailbox import Mailbox
 from adapters.crypto import JwtTokens
 from adapters.postgres.engine.pool import Pool
-from core.authentication.model.signing_keys import UnknownKey
+from core.authentication.model.tokens import UnknownKey
 from core.authentication.tokens import signing_keys
 from core.kernel.policy import Policy
 from core.kernel.values import rfc3339

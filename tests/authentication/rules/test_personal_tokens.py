@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.authentication.model.personal_tokens import PATTERN, is_well_formed, new_personal_token
+from core.authentication.model.tokens import PATTERN, is_well_formed, new_personal_token
 
 # Written out, because scanners rely on the format and on the checksum.
 KNOWN = "gatehouse_pat_live_k2v7qa_0000000000000000000000000000000000000000000"

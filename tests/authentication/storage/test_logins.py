@@ -12,8 +12,7 @@ from adapters.postgres.authentication.logins import SHARDS
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Postgres
-from core.accounts.model.devices import Location
-from core.accounts.model.risk import LoginRisk
+from core.accounts.model.devices import Location, LoginRisk
 from core.authentication.model.sessions import Session
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest

@@ -8,7 +8,7 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
 from tests.support.builders import run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, in_another_task, within

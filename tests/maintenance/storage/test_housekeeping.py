@@ -17,9 +17,8 @@ from adapters.postgres.maintenance.housekeeping import LOCK_UNVERIFIED, SWEEPS
 from adapters.postgres.storage import Postgres, Transaction
 from core.accounts import events
 from core.accounts.model.accounts import AccountOrigin
-from core.accounts.model.email_queue import EmailOutcome
-from core.accounts.model.one_time_tokens import TokenPurpose
-from core.authentication.model.signing_keys import SigningKey
+from core.accounts.model.email_queue import EmailOutcome, TokenPurpose
+from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest
 from core.maintenance import housekeeping

@@ -13,7 +13,7 @@ from adapters.postgres.eventing import webhooks
 from adapters.postgres.sealed_columns import COLUMNS
 from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.authentication.model.signing_keys import SigningKey
+from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
 from core.kernel.values import new_id

@@ -7,9 +7,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import Device, DeviceType, Location
+from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.accounts.model.mfa import MfaEvent
-from core.accounts.model.risk import LoginRisk
 from core.authentication.browser import form_token
 from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
 from core.authentication.model.sessions import SessionStart

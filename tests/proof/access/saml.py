@@ -6,9 +6,8 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
-from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId, SamlStatus
-from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn
+from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL, LogoutInitiator, SamlLogout, SamlSession, SamlSignOn
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports

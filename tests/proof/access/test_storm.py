@@ -17,7 +17,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.openid import Scope
-from core.authentication.model.personal_tokens import START
+from core.authentication.model.tokens import START
 from core.kernel.roles import Role
 from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping

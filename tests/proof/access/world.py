@@ -15,9 +15,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, AccountOrigin, new_email_change
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
-from core.accounts.model.security_notices import UNDO_TTL, SecurityNotice
+from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecurityNotice, TokenPurpose, new_email
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceType
@@ -37,10 +35,10 @@ from core.kernel.roles import Permission, Role
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
-from core.tenancy.model.branding import BrandingSettings
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from core.tenancy.model.organizations import Membership, Organization
+from core.tenancy.model.settings import BrandingSettings
 from ports import Ports
 from tests.proof.access.belongings import (
     COUNTRY,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.tenancy.model.branding import OUTLINE, TEXT, Color, contrast
+from core.tenancy.model.settings import OUTLINE, TEXT, Color, contrast
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.tenancy.model.mail_server import MailServerCheck
+from core.tenancy.model.settings import MailServerCheck
 from tests.proof.e2e.conftest import Start
 from tests.proof.e2e.process import Service
 from tests.proof.e2e.sink import MailSink

@@ -19,8 +19,8 @@ from adapters.postgres.privacy import (
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.kernel.values import Email
-from core.maintenance.model import log_redaction
-from core.maintenance.model.log_redaction import PersonalLog
+from core.maintenance.model import housekeeping
+from core.maintenance.model.housekeeping import PersonalLog
 from ports import Ports
 from tests.proof.volume.plans import PLAN_MODES, plan_nodes, rows_of
 from tests.proof.wire.wire import serving
@@ -139,6 +139,6 @@ async def test_large_logs_are_redacted_in_short_transactions(
     by_transaction = """
         select count(*), e.xmin = u.xmin from login_events e join users u on u.id = e.user_id where u.id = %s group by e.xmin, u.xmin"""
     counts = await run_sql(pool, by_transaction, user.id)
-    assert {count for count, anonymizes in counts if anonymizes} == {log_redaction.FIRST}
-    assert max(count for count, _ in counts) <= log_redaction.BATCH
+    assert {count for count, anonymizes in counts if anonymizes} == {housekeeping.FIRST_REDACTION}
+    assert max(count for count, _ in counts) <= housekeeping.REDACTION_BATCH
     assert await run_sql(pool, "select * from blankings") == []

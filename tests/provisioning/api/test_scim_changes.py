@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import OrganizationNotActive, Refusal
 from core.kernel.values import Email, digest
@@ -14,7 +14,7 @@ from core.provisioning import groups as scim_groups
 from core.provisioning import tokens as scim_tokens
 from core.provisioning import users as scim_users
 from core.provisioning.model.directories import ScimTokenInvalid
-from core.provisioning.model.group_patches import GroupChanges, MemberChanges
+from core.provisioning.model.groups import GroupChanges, MemberChanges
 from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.schemas import ENTERPRISE_URN, USER_URN

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.kernel.errors import Invalid
-from core.provisioning.model.group_patches import GroupChanges, parse_group_patch
+from core.provisioning.model.groups import GroupChanges, parse_group_patch
 from core.provisioning.model.patches import NoTarget, PatchOp, PatchOperation, apply_operations
 from core.provisioning.model.resources import AttributeValueInvalid, Resource, SkippedParts, read_resource
 from core.provisioning.model.schemas import ENTERPRISE_URN, GROUP, USER

@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from adapters.postgres.engine.pool import Pool
-from core.tenancy.model.mail_server import MailServerCheck
+from core.tenancy.model.settings import MailServerCheck
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink

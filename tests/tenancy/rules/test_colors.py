@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from core.tenancy.model.branding import BLACK, OUTLINE, TEXT, WHITE, Color, ColorInvalid, ColorScheme, contrast, derive_palette
+from core.tenancy.model.settings import BLACK, OUTLINE, TEXT, WHITE, Color, ColorInvalid, ColorScheme, contrast, derive_palette
 from tests import ROOT
 
 PAGES = (ROOT / "entrypoints/http/pages/assets/pages.css").read_text("utf-8")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.kernel.values import Email, new_id
-from core.tenancy.model.mail_server import (
+from core.tenancy.model.settings import (
     MailCredentialsIncomplete,
     MailHostInvalid,
     MailPasswordInvalid,

@@ -8,7 +8,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.kernel.values import Email, new_id
-from core.tenancy.model.mail_server import MailServer, SmtpSettings
+from core.tenancy.model.settings import MailServer, SmtpSettings
 from ports.crypto import SealBroken
 from tests.support.builders import mail_server, run_sql
 from tests.support.rows import HOUR, NOW, within

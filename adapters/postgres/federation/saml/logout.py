@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.logout import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
+from core.federation.saml.model.sign_on import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
 
 SESSION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
 MAX_TIMES_SENT: Final = 2  # of one request

@@ -7,28 +7,22 @@ responses), OpenID Connect Core section 3.1.2.4 (consent); security O-1, O-2, O-
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
+from uuid import UUID
 
+from core.applications.model.services import Service
 from core.authentication.model.dpop import is_thumbprint
-from core.authentication.model.openid import scopes_of
+from core.authentication.model.openid import OpenIdGrant, Scope, scopes_of
 from core.kernel import uris
+from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid, NotFound
 from core.kernel.values import base64url, digest, is_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.applications.model.services import Service
-    from core.authentication.model.openid import OpenIdGrant, Scope
-    from core.kernel.callers import BrowserSession, ServiceContext
-    from core.programs.model.api_resources import ApiResource, ResourceAccess
-
+from core.programs.model.api_resources import ApiResource, ResourceAccess
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
 _S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
@@ -166,10 +160,7 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationCode:
-    """A new authorization code: its user, browser session, and the values that the token request must repeat.
-
-    Times are UTC.
-    """
+    """A new authorization code: its user, browser session, and the values that the token request must repeat. Times are UTC."""
 
     service: ServiceContext | None  # None for the platform's frontend
     user_id: UUID

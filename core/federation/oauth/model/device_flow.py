@@ -1,23 +1,17 @@
 """Values and rules of the device flow (RFC 8628)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from core.authentication.model.openid import OpenIdGrant, ResourceGrant
+from core.accounts.model.accounts import Account
+from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
+from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from core.accounts.model.accounts import Account
-    from core.authentication.model.openid import Scope
-    from core.kernel.callers import OrganizationStatus, ServiceContext
-    from core.programs.model.api_resources import ResourceAccess
+from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
 CODE_TTL: Final = timedelta(minutes=5)  # of the device code and of the user code
@@ -175,10 +169,7 @@ class DevicePoll:
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:
-    """Return the URL of a page for user codes, with this user code filled in.
-
-    `page` is our own page, or the service's own page.
-    """
+    """Return the URL of a page for user codes, with this user code filled in. `page` is our own page, or the service's own page."""
     return uris.add_parameters(page, {"user_code": user_code})
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
 
+from core.applications.model.services import Service
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from core.applications.model.services import Service
 
 END_SESSION_PATH: Final = "/auth/end-session"
 _PARAMETERS: Final = ("id_token_hint", "client_id", "post_logout_redirect_uri", "state")
@@ -27,10 +24,7 @@ class PostLogoutRedirectUriNotRegistered(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndSessionRequest:
-    """A logout request as the application sent it (RP-Initiated Logout section 2).
-
-    `logout_hint` and `ui_locales` have no effect here.
-    """
+    """A logout request as the application sent it (RP-Initiated Logout section 2). `logout_hint` and `ui_locales` have no effect here."""
 
     id_token_hint: str | None = None
     client_id: str | None = None

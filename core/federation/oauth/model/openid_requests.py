@@ -1,13 +1,12 @@
 """The parameters of OpenID Connect in an authorization request (OpenID Connect Core section 3.1.2.1)."""
 
-from __future__ import annotations
-
 import json
 from base64 import urlsafe_b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.authentication.model.openid import (
@@ -24,17 +23,20 @@ from core.authentication.model.openid import (
     parse_scope,
     split_scope,
 )
-from core.federation.oauth.model.authorization import MAX_STATE_LENGTH, AuthorizationRefused, ResponseMode, respond
+from core.federation.oauth.model.authorization import (
+    MAX_STATE_LENGTH,
+    Authorization,
+    AuthorizationRefused,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    ResponseMode,
+    respond,
+)
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, parse_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, AuthorizationResponse
-    from core.programs.model.api_resources import ApiResource
+from core.programs.model.api_resources import ApiResource
 
 MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import Final
 from urllib.parse import parse_qsl, urlencode
+from uuid import UUID
 
 from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest
+from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import Invalid, refuse
 from core.kernel.values import digest, parse_id
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import ServiceContext
 
 PAR_PATH: Final = "/auth/par"
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"

@@ -3,8 +3,6 @@
 Sources: SAML bindings sections 3.4 and 3.5.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import zlib
@@ -20,10 +18,7 @@ MAX_RELAY_STATE: Final = 4096  # bytes; products put a whole return address into
 
 
 def decode_redirect(text: str) -> bytes:
-    """Return the message in a query field (SAML bindings section 3.4.4.1).
-
-    Raises: SamlMessageInvalid.
-    """
+    """Return the message in a query field (SAML bindings section 3.4.4.1). Raises: SamlMessageInvalid."""
     return _inflate(_decode_base64(text))
 
 
@@ -87,10 +82,7 @@ def encode_post(message: bytes) -> str:
 
 
 def check_relay_state(relay_state: str | None) -> None:
-    """Check the length and the characters of a RelayState (security X-10).
-
-    Raises: RelayStateInvalid.
-    """
+    """Check the length and the characters of a RelayState (security X-10). Raises: RelayStateInvalid."""
     if relay_state is None:
         return
     if len(relay_state.encode("utf-8", "surrogatepass")) > MAX_RELAY_STATE or not is_printable(relay_state):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 from core.kernel import uris
+from core.kernel.callers import ServiceContext
 from core.kernel.errors import Conflict, Invalid, NotFound
 from core.kernel.values import is_printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.callers import ServiceContext
 
 CERTIFICATE_YEARS: Final = 3
 PREVIOUS_KEPT: Final = timedelta(days=7)  # an activation can be undone for this time
@@ -180,10 +176,7 @@ class SamlSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlIdentityProvider:
-    """The enabled SAML identity provider of a service.
-
-    It has the service's SAML settings and the certificate for signatures.
-    """
+    """The enabled SAML identity provider of a service. It has the service's SAML settings and the certificate for signatures."""
 
     service: ServiceContext
     entity_id: str  # of the service, not of this identity provider

@@ -10,19 +10,15 @@ from __future__ import annotations
 import operator
 import re
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from core.federation.saml.model.configuration import NameIdFormat
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
 from core.kernel import uris
 from core.kernel.errors import Invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from core.federation.saml.model.configuration import SamlIdentityProvider
 
 MAX_AGE: Final = timedelta(minutes=5)  # largest difference of IssueInstant from our clock, in both directions
 HTTP_POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
@@ -251,7 +247,7 @@ def check_message(message: SamlMessage, provider: SamlIdentityProvider, endpoint
 def check_authn_request(request: AuthnRequest, provider: SamlIdentityProvider, endpoint: str, now: datetime) -> None:
     """Check an AuthnRequest. A request that fails gets no SAML response at all (security X-3).
 
-    Raises: AcsUrlMismatch, BindingUnsupported; the errors of `check_message`.
+    Raises: AcsUrlMismatch, BindingUnsupported.
     """
     check_message(request, provider, endpoint, now)
     if request.acs_url is not None and uris.canonicalize(request.acs_url) != uris.canonicalize(provider.acs_url):
@@ -286,10 +282,7 @@ def refusal_status(request: AuthnRequest, provider: SamlIdentityProvider, issuer
 
 
 def resolve_name_id(received: ReceivedNameId, provider: SamlIdentityProvider, issuer: str) -> NameId | None:
-    """Return the name that a service sent, or None if we cannot have given this name to the service.
-
-    `issuer` is our entity id.
-    """
+    """Return the name that a service sent, or None if we cannot have given this name to the service. `issuer` is our entity id."""
     format_ = next((known for known in NameIdFormat if known == (received.format or NameIdFormat.UNSPECIFIED)), None)
     if format_ is None or not 0 < len(received.value) <= MAX_NAME_ID_LENGTH:
         return None

@@ -1,21 +1,22 @@
 """The metadata of a service provider, and the problems of a SAML configuration."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from core.federation.saml.model.configuration import MAX_ENTITY_ID_LENGTH, NameIdFormat, endpoint_flaw, is_name
+from core.federation.saml.model.configuration import (
+    MAX_ENTITY_ID_LENGTH,
+    NameIdFormat,
+    SamlCertificate,
+    SamlConfiguration,
+    endpoint_flaw,
+    is_name,
+)
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from datetime import datetime
-
-    from core.federation.saml.model.configuration import SamlCertificate, SamlConfiguration
 
 MAX_METADATA_LENGTH: Final = 128 * 1024  # characters
 MAX_CERTIFICATES: Final = 10  # of one service provider; further ones are ignored

@@ -5,7 +5,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.authentication.model.personal_tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
+from core.authentication.model.tokens import DEFAULT_DAYS, MAX_DAYS, MAX_LIVE_TOKENS, NewPersonalToken, PersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 from pydantic import Field
 from quart import Blueprint
 
-from core.authentication.model.reauthentication import ReauthenticationProof
+from core.authentication.model.sessions import ReauthenticationProof
 from core.authentication.reauthentication import reauthentication
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION

@@ -4,8 +4,7 @@ from quart import Response
 
 from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
-from core.federation.saml.model.logout import LogoutFinished
-from core.federation.saml.model.sign_on import SignOnResult
+from core.federation.saml.model.sign_on import LogoutFinished, SignOnResult
 from core.kernel.errors import Refusal
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from entrypoints.http.edge.context import ports

@@ -8,8 +8,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts.model.email_queue import NoticedSecret
-from core.accounts.model.security_notices import CreatedSecret
+from core.accounts.model.email_queue import CreatedSecret, NoticedSecret
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import created_secrets, service_accounts

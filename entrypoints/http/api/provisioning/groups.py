@@ -11,8 +11,7 @@ from core.kernel.errors import Forbidden
 from core.provisioning import groups as scim_groups
 from core.provisioning import service_groups
 from core.provisioning.model import filters as scim_filters
-from core.provisioning.model.group_patches import GroupChanges, parse_group, parse_group_patch
-from core.provisioning.model.groups import GroupCreationUnsupported, ScimGroup
+from core.provisioning.model.groups import GroupChanges, GroupCreationUnsupported, ScimGroup, parse_group, parse_group_patch
 from core.provisioning.model.schemas import GROUP, GROUP_URN, USER
 from entrypoints.http.api.provisioning.models import (
     GROUP_LIST_RESPONSE,

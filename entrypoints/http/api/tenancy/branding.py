@@ -7,7 +7,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.tenancy import branding
-from core.tenancy.model.branding import MAX_LOGO_URL, BrandingSettings
+from core.tenancy.model.settings import MAX_LOGO_URL, BrandingSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional, validate_request
 from entrypoints.http.edge.context import acting, ports

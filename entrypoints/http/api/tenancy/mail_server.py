@@ -9,7 +9,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy.model.mail_server import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
+from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request

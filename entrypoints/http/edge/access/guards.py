@@ -14,7 +14,7 @@ import trio
 from quart import Response, g, request
 
 from core.authentication import impersonation
-from core.authentication.model.reauthentication import KeptFormEnded
+from core.authentication.model.sessions import KeptFormEnded
 from core.eventing import refusals
 from core.eventing.refusals import RefusedChange
 from core.kernel.api_scopes import Area

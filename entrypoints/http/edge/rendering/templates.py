@@ -16,7 +16,7 @@ from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGT
 from core.accounts.model.mfa import SETUP_TTL
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
-from core.tenancy.model.branding import Design, derive_palette
+from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
 from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.rendering.assets import PAGES, asset_url

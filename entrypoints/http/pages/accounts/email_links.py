@@ -9,9 +9,7 @@ from quart import Blueprint, Response
 
 from core.accounts import accounts, undo
 from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
-from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.one_time_tokens import TokenPurpose
-from core.accounts.model.security_notices import SecurityNotice
+from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
 from core.authentication import joining
 from core.federation import email_links
 from core.federation.email_links import EmailLink
@@ -20,7 +18,7 @@ from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
-from core.tenancy.model.branding import Design
+from core.tenancy.model.settings import Design
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message

@@ -6,8 +6,8 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.authentication.model import personal_tokens as rules
-from core.authentication.model.personal_tokens import NewPersonalToken
+from core.authentication.model import tokens as rules
+from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.callers import OrganizationStatus

@@ -6,7 +6,7 @@ from quart import Blueprint, Response, request
 
 from core.accounts import accounts
 from core.accounts.model.accounts import EmailTaken
-from core.accounts.model.one_time_tokens import LinkContinuation
+from core.accounts.model.email_queue import LinkContinuation
 from core.authentication.browser import FormTokenInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import SignInOptions

@@ -12,7 +12,7 @@ from quart import Blueprint, Response, request
 from core.accounts.model.accounts import PasswordTooLong
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.authentication.model.login import EmailCodeMalformed
-from core.authentication.model.reauthentication import (
+from core.authentication.model.sessions import (
     EmailedCodeWrong,
     FirstFactorMissing,
     KeptForm,

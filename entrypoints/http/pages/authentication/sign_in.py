@@ -12,7 +12,7 @@ from core.authentication.model.login import EmailNotVerified, PreAuthInvalid, Pr
 from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
-from core.federation.saml.model.logout import LogoutCookies, LogoutFinished
+from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import (
     BrowserSignIn,
     BrowserTarget,

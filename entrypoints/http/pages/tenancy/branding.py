@@ -9,7 +9,7 @@ from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import branding, organizations
-from core.tenancy.model.branding import ColorInvalid, Design, LogoInvalid
+from core.tenancy.model.settings import ColorInvalid, Design, LogoInvalid
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

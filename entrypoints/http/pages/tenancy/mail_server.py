@@ -10,8 +10,8 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy.model import mail_server as rules
-from core.tenancy.model.mail_server import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from core.tenancy.model import settings as rules
+from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports

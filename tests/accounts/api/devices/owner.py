@@ -6,8 +6,7 @@ from typing import Any
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import Device, DeviceType, Location
-from core.accounts.model.risk import LoginRisk
+from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from ports import Ports

@@ -6,8 +6,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.attempt_limits import AttemptLimit
-from core.accounts.model.devices import KnownBy, Location
-from core.accounts.model.risk import LoginRisk
+from core.accounts.model.devices import KnownBy, Location, LoginRisk
 from core.kernel.values import digest, rfc3339
 from tests.accounts.api.devices.owner import DAY, DEVICES, MINUTE, Owner
 from tests.fakes.outside import FakeClock

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication.model.personal_tokens import MAX_LIVE_TOKENS, PATTERN
+from core.authentication.model.tokens import MAX_LIVE_TOKENS, PATTERN
 from core.kernel.api_scopes import ApiScope
 from core.kernel.values import digest, new_id
 from ports import Ports

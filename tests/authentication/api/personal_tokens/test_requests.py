@@ -8,7 +8,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.model.dpop import BearerTokenAsBound
-from core.authentication.model.personal_tokens import new_personal_token
+from core.authentication.model.tokens import new_personal_token
 from core.kernel.api_scopes import ApiScope
 from ports import Ports
 from tests.fakes.outside import FakeClock

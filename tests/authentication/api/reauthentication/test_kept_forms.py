@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 import core
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication.model.reauthentication import KEPT_FOR, MAX_KEPT
+from core.authentication.model.sessions import KEPT_FOR, MAX_KEPT
 from entrypoints.http.edge.size_limits import MAX_BODY
 from tests.fakes.outside import FakeClock
 from tests.support.browser import ACCOUNT, FakeBrowser, form_token, hidden_fields, leads_to, main_of

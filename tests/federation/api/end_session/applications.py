@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.model.openid import LogoutToken
-from core.eventing.model.logout_notices import LOGOUT_TOKEN_TTL
+from core.eventing.model.webhooks import LOGOUT_TOKEN_TTL
 from core.kernel.values import new_id
 from tests.federation.api import relying
 from tests.federation.api.relying import RelyingParty, claims

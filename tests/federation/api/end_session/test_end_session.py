@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.authentication.model.signing_keys import UnknownKey
+from core.authentication.model.tokens import UnknownKey
 from core.authentication.tokens import signing_keys
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.logout import LOGOUT_TTL
+from core.federation.saml.model.sign_on import LOGOUT_TTL
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, EMAIL, run_sql

@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model.accounts import Account
-from core.federation.saml.model.logout import LOGOUT_TTL
+from core.federation.saml.model.sign_on import LOGOUT_TTL
 from core.kernel.causes import SYSTEM
 from core.kernel.values import new_id
 from core.maintenance import housekeeping

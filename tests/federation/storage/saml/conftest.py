@@ -6,9 +6,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.federation.saml.model.logout import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
 from core.federation.saml.model.messages import SamlStatus
-from core.federation.saml.model.sign_on import STATE_TTL, SamlSignOn
+from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL, LogoutInitiator, SamlLogout, SamlSession, SamlSignOn
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest

@@ -8,9 +8,8 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
-from core.federation.saml.model.logout import SamlLogout, SamlSession
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import SamlSignOn
+from core.federation.saml.model.sign_on import SamlLogout, SamlSession, SamlSignOn
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_sql

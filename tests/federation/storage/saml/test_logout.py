@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.logout import LOGOUT_TTL, EndedSessions, LogoutInitiator
 from core.federation.saml.model.messages import NameId
+from core.federation.saml.model.sign_on import LOGOUT_TTL, EndedSessions, LogoutInitiator
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest

@@ -9,9 +9,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.federation.saml.model.configuration import NameIdFormat
-from core.federation.saml.model.logout import SamlSession
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import STATE_TTL
+from core.federation.saml.model.sign_on import STATE_TTL, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest

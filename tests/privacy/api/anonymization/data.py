@@ -8,8 +8,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes
 from core.accounts.model.accounts import Account
-from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.one_time_tokens import TokenPurpose
+from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_secret
 from ports import Ports

@@ -13,7 +13,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import StorageDown
 from core.kernel.values import new_id
 from core.maintenance import housekeeping, log_redaction
-from core.maintenance.model import log_redaction as log_redaction_model
+from core.maintenance.model import housekeeping as housekeeping_model
 from ports import Ports
 from tests.privacy.api.anonymization.data import DELETED_TABLES, account_row, anonymize, columns_with, count_rows, request_anonymization
 from tests.support.builders import EMAIL, Api, run_concurrently, run_sql
@@ -27,8 +27,8 @@ HOME_ADDRESS: Final = "203.0.113.77"
 @pytest.fixture
 async def long_logs(pool: Pool, acme: Tenant, user: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Add more entries of the user to every log than one batch redacts."""
-    monkeypatch.setattr(log_redaction_model, "FIRST", 3)
-    monkeypatch.setattr(log_redaction, "BATCH", 7)
+    monkeypatch.setattr(housekeeping_model, "FIRST_REDACTION", 3)
+    monkeypatch.setattr(log_redaction, "REDACTION_BATCH", 7)
     monkeypatch.setattr(housekeeping, "BATCH", 5)
     mfa = "insert into mfa_events (id, user_id, actor_id, impersonator_id, event_type, success, address, agent, created_at)"
     audit = """
@@ -79,11 +79,11 @@ async def check_redacted(pool: Pool) -> None:
 
 @pytest.mark.slow
 async def test_long_logs_are_redacted_before_the_response(api: Api, pool: Pool, acme: Tenant, user: Account, long_logs: None) -> None:
-    assert await count_unredacted(pool) == ENTRIES * len(log_redaction_model.PersonalLog)
+    assert await count_unredacted(pool) == ENTRIES * len(housekeeping_model.PersonalLog)
     await anonymize(api, user.id, acme.token("owner"))
     await check_redacted(pool)
     sizes = await run_sql(pool, "select count(*) from login_events group by xmin")
-    assert max(size for (size,) in sizes) <= log_redaction_model.BATCH, "each transaction is short"
+    assert max(size for (size,) in sizes) <= housekeeping_model.REDACTION_BATCH, "each transaction is short"
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_the_account_is_anonymized_before_its_logs_are_redacted(
 ) -> None:
     assert await columns_with(pool, EMAIL) == set()
     assert await count_rows(pool, user.id, *DELETED_TABLES) == dict.fromkeys(DELETED_TABLES, 0)
-    assert await count_unredacted(pool) == (ENTRIES - log_redaction_model.FIRST) * len(log_redaction_model.PersonalLog)
+    assert await count_unredacted(pool) == (ENTRIES - housekeeping_model.FIRST_REDACTION) * len(housekeeping_model.PersonalLog)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ async def test_concurrent_requests_redact_each_entry_once(
     rest, redacted_count = await count_unredacted(pool), 0
     redact = Privacy.redact
 
-    async def count_redactions(self: Privacy, user_id: UUID, log: log_redaction_model.PersonalLog, limit: int) -> int:
+    async def count_redactions(self: Privacy, user_id: UUID, log: housekeeping_model.PersonalLog, limit: int) -> int:
         nonlocal redacted_count
         entries = await redact(self, user_id, log, limit)
         redacted_count += entries

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from core.tenancy.model.branding import BrandingSettings, Design
+from core.tenancy.model.settings import BrandingSettings, Design
 from tests.edge.test_pages import OUTSIDE, PAGES, render
 from tests.proof.e2e.browser import Browser
 

@@ -12,8 +12,8 @@ from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_rules
-from core.federation.saml.model.logout import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
+from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.browser_pages import logout_error_page, signed_out_page
 from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, SamlParameters, continue_at, read_parameters

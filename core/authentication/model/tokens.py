@@ -1,22 +1,18 @@
-"""Personal access tokens: the entity, the format of the secret, and the refusals."""
-
-from __future__ import annotations
+"""Personal access tokens, and the keys that sign access tokens."""
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
+from uuid import UUID
 
 from core.kernel import scannable_secrets
-from core.kernel.errors import Forbidden, Invalid, NotFound, Unauthenticated
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
-
-    from core.kernel.api_scopes import ApiScope
-    from core.kernel.callers import PersonalTokenContext, SessionContext
-    from core.kernel.values import Email
+from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import PersonalTokenContext, SessionContext
+from core.kernel.errors import Forbidden, Invalid, NotFound, TokenInvalid, Unauthenticated
+from core.kernel.values import Email
 
 DEFAULT_DAYS: Final = 30
 MAX_DAYS: Final = 366
@@ -124,3 +120,54 @@ def new_personal_token(environment: str | None) -> tuple[str, str]:
 def is_well_formed(text: str) -> bool:
     """Return whether the text has the format of a token and the right checksum. This needs no database query."""
     return _COMPILED.fullmatch(text) is not None and scannable_secrets.has_valid_checksum(text)
+
+
+class UnknownKey(TokenInvalid):
+    """The access token is signed with a key that is not in use. Sign in again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """An RSA key pair. All keys verify until they retire, and `choose_signing_key` says which one signs. Times are UTC."""
+
+    kid: str
+    private_key: bytes = field(repr=False)  # PKCS #8 in PEM
+    created_at: datetime
+    retires_at: datetime | None
+    signs_at: datetime | None = None  # None: since its creation
+
+    @property
+    def starts_at(self) -> datetime:
+        """The time from which the key signs."""
+        return self.signs_at or self.created_at
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The newest signing key after a rotation, and whether the rotation created it."""
+
+    kid: str
+    signs_at: datetime | None  # None: it signs already
+    is_new: bool
+
+
+def choose_signing_key(keys: Sequence[SigningKey], now: datetime) -> SigningKey | None:
+    """Return the key that signs at this time, or None if no key is without a retirement time.
+
+    Every process applies this rule to its own clock. Before the newest key starts, the one before
+    it signs. If the clock is behind the start of all keys, the first of them signs.
+    """
+    newest = newest_key(keys)
+    if newest is None or newest.starts_at <= now:
+        return newest
+    started = [key for key in keys if key.starts_at <= now]
+    return max(started, key=_start) if started else min(keys, key=_start)
+
+
+def newest_key(keys: Sequence[SigningKey]) -> SigningKey | None:
+    """Return the key without a retirement time, which signs now or next, or None."""
+    return max((key for key in keys if key.retires_at is None), key=_start, default=None)
+
+
+def _start(key: SigningKey) -> datetime:
+    return key.starts_at
