@@ -50,7 +50,7 @@ class OwnMfaEventListResponse(ResponseModel):
 
 @routes.get("/api/user/mfa/events")
 @person
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(PageQuery)
 @returns(OwnMfaEventListResponse)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
@@ -98,7 +98,7 @@ class OwnPrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/user/privacy-log")
 @person
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(PageQuery)
 @returns(OwnPrivacyEventListResponse)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
@@ -147,7 +147,6 @@ class MfaEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(MfaEventListResponse)
 async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
@@ -195,7 +194,6 @@ class PrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(PrivacyEventListResponse)
 async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:

@@ -82,7 +82,7 @@ class UserSearchResponse(ResponseModel):
 
 @routes.get("/api/platform/users/search")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(UserSearchQuery)
 @returns(UserSearchResponse)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
@@ -371,7 +371,6 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
-@refuses(400)
 @validate_querystring(RemovePlatformOwnerQuery)
 @returns(PlatformOwnerResponse)
 async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:

@@ -17,7 +17,6 @@ from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, acting_key, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
@@ -76,7 +75,6 @@ class ProviderLoginsResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/login-trends")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[DailyLoginsResponse])
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
@@ -91,7 +89,6 @@ async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-service")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[ServiceLoginsResponse])
 async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
@@ -108,7 +105,6 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-provider")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[ProviderLoginsResponse])
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
@@ -139,7 +135,6 @@ class RecentLoginResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/recent-logins")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(RecentLoginsQuery)
 @document_response(list[RecentLoginResponse])
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
@@ -174,7 +169,6 @@ class ServiceAnalyticsResponse(ResponseModel):
 
 @routes.get("/api/service/analytics")
 @service_key(Permission.READ_ANALYTICS)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(ServiceAnalyticsResponse)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:

@@ -13,7 +13,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -112,7 +112,6 @@ class ApiKeyListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_VIEW)
-@refuses(400)
 @existing_service
 @validate_querystring(PartQuery)
 @returns(ApiKeyListResponse)

@@ -12,7 +12,6 @@ from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -50,7 +49,6 @@ class EndUserListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/users")
 @member(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(EndUsersQuery)
 @returns(EndUserListResponse)
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:

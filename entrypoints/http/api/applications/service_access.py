@@ -14,7 +14,7 @@ from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -110,7 +110,6 @@ def _to_assignment(assignment: Assignment) -> AssignmentResponse:
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(AssignmentsQuery)
 @returns(AssignmentListResponse)
 async def list_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> AssignmentListResponse:

@@ -15,7 +15,7 @@ from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_key, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -43,7 +43,6 @@ class ServiceUserListResponse(ResponseModel):
 
 @routes.get("/api/service/users")
 @service_key(Permission.READ_USERS)
-@refuses(400)
 @validate_querystring(PartQuery)
 @returns(ServiceUserListResponse)
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:

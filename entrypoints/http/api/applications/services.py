@@ -13,25 +13,12 @@ from core.applications.model.plans import Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSummary, ServiceType
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.api.applications.service_settings import (
-    JwkSetResponse,
-    ServiceSettingsRequest,
-    Type,
-    stored,
-)
+from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import (
-    AT_LEAST_ONE_FIELD,
-    Name,
-    RequestModel,
-    ResponseModel,
-    Text,
-    Timestamp,
-    validate_request,
-)
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
@@ -201,7 +188,6 @@ class ServiceListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_VIEW)
-@refuses(400)
 @validate_querystring(ServicesQuery)
 @document_response(ServiceListResponse)
 async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:

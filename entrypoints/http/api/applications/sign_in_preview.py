@@ -13,7 +13,6 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -94,7 +93,6 @@ def _to_saml(preview: SamlPreview) -> SamlPreviewResponse:
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
 @member(Capability.SERVICES_MANAGE, programs=Programs.NONE)
-@refuses(400)
 @validate_querystring(SignInPreviewQuery)
 @returns(SignInPreviewResponse)
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:

@@ -14,7 +14,7 @@ from entrypoints.http.edge.access import member, person_anywhere, verified_perso
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports, signed_in
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -159,7 +159,6 @@ class MemberPersonalTokenListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/personal-tokens")
 @member(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(MemberPersonalTokenListResponse)
 async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:

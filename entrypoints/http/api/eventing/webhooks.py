@@ -271,7 +271,6 @@ class DeliveriesQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")
 @member(Capability.WEBHOOKS_MANAGE)
-@refuses(400)
 @validate_querystring(DeliveriesQuery)
 @returns(DeliveryListResponse)
 async def list_deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveryListResponse:

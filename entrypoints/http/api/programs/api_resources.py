@@ -282,7 +282,6 @@ def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(AssignmentsQuery)
 @returns(ResourceAssignmentListResponse)
 async def list_assignments(org_slug: str, resource_id: str, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
@@ -375,7 +374,6 @@ def _to_client(client: ResourceClient) -> ResourceClientResponse:
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/clients")
 @member(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ResourceClientListResponse)
 async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:

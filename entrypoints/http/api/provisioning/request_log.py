@@ -11,7 +11,6 @@ from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -63,7 +62,6 @@ class ScimRequestsQuery(Query):
 
 @routes.get("/api/organizations/<org_slug>/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(ScimRequestsQuery)
 @returns(ScimRequestListResponse)
 async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:

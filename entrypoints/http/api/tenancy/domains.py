@@ -132,7 +132,6 @@ class ForeignAccountListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ForeignAccountListResponse)
 async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
@@ -172,7 +171,6 @@ class ForeignInvitationListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ForeignInvitationListResponse)
 async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:

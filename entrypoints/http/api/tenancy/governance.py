@@ -124,7 +124,7 @@ class OrganizationsQuery(PartQuery):
 
 @routes.get("/api/platform/organizations")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(OrganizationsQuery)
 @returns(OrganizationListResponse)
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:

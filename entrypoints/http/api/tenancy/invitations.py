@@ -155,7 +155,6 @@ class InvitationsQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/invitations")
 @member(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(InvitationsQuery)
 @returns(list[ListedInvitationResponse])
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:

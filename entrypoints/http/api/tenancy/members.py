@@ -70,7 +70,6 @@ class MemberListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/members")
 @member(Capability.MEMBERS_VIEW)
-@refuses(400)
 @validate_querystring(MembersQuery)
 @returns(MemberListResponse)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:

@@ -18,7 +18,7 @@ from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
@@ -89,7 +89,6 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.get(f"{LIST}/new")
 @page_session
-@refuses(400)
 @validate_querystring(NewTokenQuery)
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
@@ -145,7 +144,6 @@ class TokensQuery(ListQuery, PageQuery):
 
 @routes.get(IN_ORGANIZATION)
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(TokensQuery)
 @shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:

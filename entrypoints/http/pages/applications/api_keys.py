@@ -13,7 +13,6 @@ from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
@@ -57,7 +56,6 @@ class KeysQuery(ListQuery, PartQuery):
 
 @routes.get(KEYS)
 @member_page(Capability.API_KEYS_VIEW)
-@refuses(400)
 @validate_querystring(KeysQuery)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
 async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:

@@ -100,7 +100,7 @@ def _row(service: Service) -> dict[str, Any]:
 
 @routes.get(APPLICATIONS)
 @member_page(Capability.SERVICES_VIEW)
-@refuses(400, 403)
+@refuses(403)
 @validate_querystring(ApplicationsQuery)
 @describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:

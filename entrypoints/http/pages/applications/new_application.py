@@ -18,7 +18,6 @@ from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import (
@@ -93,7 +92,6 @@ class KindQuery(ListQuery):
 
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_CREATE)
-@refuses(400)
 @validate_querystring(KindQuery)
 @shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:

@@ -16,7 +16,6 @@ from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
@@ -137,7 +136,6 @@ class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
 
 @routes.get(f"{APPLICATION}/subscriptions")
 @member_page(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(SubscriptionsOfServiceQuery)
 @shows(f"GET {SERVICE}/subscriptions")
 async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:

@@ -11,7 +11,6 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     Form,
@@ -62,7 +61,6 @@ def explain_failure(delivery: Delivery) -> str | None:
 
 @routes.get(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE)
-@refuses(400)
 @validate_querystring(ListedDeliveriesQuery)
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
 async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:

@@ -17,7 +17,6 @@ from entrypoints.http.api.tenancy.governance import (
 )
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.context import ports, signed_in
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     Form,
@@ -51,7 +50,6 @@ class OrganizationListQuery(ListQuery, OrganizationsQuery):
 
 @routes.get(LIST)
 @platform_page
-@refuses(400)
 @validate_querystring(OrganizationListQuery)
 @shows(f"GET {API}")
 async def show_organizations(query_args: OrganizationListQuery) -> Response:

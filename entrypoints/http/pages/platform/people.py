@@ -22,7 +22,7 @@ from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
@@ -62,7 +62,6 @@ class PeopleQuery(ListQuery, UserSearchQuery):
 
 @routes.get(LIST)
 @platform_page
-@refuses(400)
 @validate_querystring(PeopleQuery)
 @shows(f"GET {SEARCH}")
 async def show_people(query_args: PeopleQuery) -> Response:

@@ -8,7 +8,6 @@ from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     Form,
@@ -52,7 +51,6 @@ async def show_credentials(org_slug: str, resource_id: str) -> Response:
 
 @routes.get(f"{CREDENTIALS}/new")
 @member_page(Capability.RESOURCES_MANAGE)
-@refuses(400)
 @validate_querystring(NewCredentialQuery)
 @shows(f"POST {API}")
 async def show_form(org_slug: str, resource_id: str, query_args: NewCredentialQuery) -> Response:

@@ -15,7 +15,6 @@ from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import (
@@ -139,7 +138,6 @@ class RequestsQuery(ListQuery, ScimRequestsQuery):
 
 @routes.get(f"{PAGE}/requests")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(RequestsQuery)
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
@@ -155,7 +153,6 @@ class BlocksQuery(ListQuery, PageQuery):
 
 @routes.get(f"{PAGE}/blocks")
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(BlocksQuery)
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
 async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:

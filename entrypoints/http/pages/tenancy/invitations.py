@@ -15,7 +15,6 @@ from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import (
     FOREIGN_FORM,
@@ -56,7 +55,6 @@ class InvitationListQuery(ListQuery, InvitationsQuery):
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(InvitationListQuery)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:

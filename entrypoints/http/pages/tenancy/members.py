@@ -12,7 +12,6 @@ from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRol
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, asks_again, count
 from entrypoints.http.pages.console import (
@@ -50,7 +49,6 @@ class MembersListQuery(ListQuery, MembersQuery):
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@refuses(400)
 @validate_querystring(MembersListQuery)
 @shows(f"GET {API}")
 async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:

@@ -90,7 +90,6 @@ class SamlLoginResponse(ResponseModel):
 
 @routes.get(f"{SAML}/login")
 @person_or_browser(outlives=True)
-@refuses(400)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @serves_both
 @succeeds_with_page
