@@ -20,27 +20,19 @@ from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
     Form,
-    ListQuery,
     accepts,
-    checked,
-    console_page,
-    neighbors,
     on_refusal,
     once,
-    organization_path,
     ports_once,
     read_console_form,
-    redirect_with_notice,
-    secret_page,
-    shows,
-    to_model,
-    to_number,
 )
+from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
 

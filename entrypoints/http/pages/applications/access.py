@@ -22,21 +22,9 @@ from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, asks_again, count
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    console_page,
-    is_checked,
-    neighbors,
-    on_refusal,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
 

@@ -11,16 +11,8 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import accepts, read_console_form
 
 routes = Blueprint("end_user_pages", __name__)
 

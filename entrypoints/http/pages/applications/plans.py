@@ -19,21 +19,9 @@ from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    ports_once,
-    redirect_with_notice,
-    shows,
-    to_lines,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
 

@@ -26,23 +26,18 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     Form,
-    ListQuery,
     accepts,
     check_typed_name,
-    console_page,
     on_refusal,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
-    session_secret,
-    shows,
-    to_model,
-    with_query,
     wrong_field,
 )
+from entrypoints.http.pages.form_values import to_model
 from ports import Ports
 
 routes = Blueprint("people_pages", __name__)

@@ -25,26 +25,9 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import (
-    FieldInvalid,
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    checked,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_lines,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
 

@@ -7,7 +7,8 @@ from quart import Blueprint, Response
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.queries import validate_querystring
-from entrypoints.http.pages.console import accepts, once, shows
+from entrypoints.http.pages.console import shows
+from entrypoints.http.pages.console_forms import accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST

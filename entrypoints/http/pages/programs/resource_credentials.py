@@ -9,18 +9,8 @@ from core.programs import api_resources, resource_credentials
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    console_page,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, read_console_form
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, resource_values
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery

@@ -15,18 +15,9 @@ from entrypoints.http.api.programs.service_account_resources import AccountResou
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    checked,
-    console_page,
-    on_refusal,
-    once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-)
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form
+from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, find, path_of, values_of
