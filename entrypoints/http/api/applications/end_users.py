@@ -6,7 +6,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_users
-from core.applications.model.users import EndUserDetails, EndUserSummary
+from core.applications.model.users import EndUserDetails
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
@@ -61,18 +61,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
     result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
-    return EndUserListResponse(users=[_to_response(user) for user in result.items], pagination=pagination(page, result.total))
-
-
-def _to_response(user: EndUserSummary) -> EndUserResponse:
-    return EndUserResponse(
-        id=user.id,
-        email=user.email,
-        created_at=user.created_at,
-        last_login_at=user.last_login_at,
-        mfa_enabled=user.mfa_enabled,
-        services=list(user.services),
-    )
+    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=pagination(page, result.total))
 
 
 class EndUserIdentityResponse(ResponseModel):
@@ -131,33 +120,11 @@ async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
 
 def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
     user = details.user
-    return EndUserDetailsResponse(
-        id=user.id,
-        email=user.email,
-        created_at=user.created_at,
+    return EndUserDetailsResponse.of(
+        user,
         last_login_at=details.last_login_at,
-        mfa_enabled=user.mfa_enabled,
-        email_verified=user.email_verified,
-        updated_at=user.updated_at,
-        linked_identities=[
-            EndUserIdentityResponse(
-                provider=identity.provider,
-                provider_user_id=identity.provider_user_id,
-                email=identity.email,
-                linked_at=identity.linked_at,
-            )
-            for identity in details.identities
-        ],
-        services=[
-            EndUserServiceResponse(
-                id=service.id,
-                slug=service.slug,
-                name=service.name,
-                first_login_at=service.first_login_at,
-                last_login_at=service.last_login_at,
-            )
-            for service in details.services
-        ],
+        linked_identities=EndUserIdentityResponse.list_of(details.identities),
+        services=EndUserServiceResponse.list_of(details.services),
         sessions=EndUserSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
     )
 

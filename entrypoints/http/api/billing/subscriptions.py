@@ -235,11 +235,4 @@ async def end(user_id: str) -> Response:
 
 
 def _to_response(subscription: Subscription) -> SubscriptionResponse:
-    return SubscriptionResponse(
-        id=subscription.id,
-        user_id=subscription.user_id,
-        plan_id=subscription.plan.id,
-        plan_name=subscription.plan.name,
-        status=subscription.status,
-        current_period_end=subscription.current_period_end,
-    )
+    return SubscriptionResponse.of(subscription, plan_id=subscription.plan.id, plan_name=subscription.plan.name)

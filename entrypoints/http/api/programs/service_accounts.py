@@ -182,12 +182,7 @@ class CreatedSecretsResponse(ResponseModel):
 
 
 def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsResponse:
-    return CreatedSecretsResponse(
-        secrets=[
-            CreatedSecretResponse(kind=each.kind, id=each.id, name=each.name, prefix=each.prefix, application=each.holder)
-            for each in secrets
-        ]
-    )
+    return CreatedSecretsResponse(secrets=[CreatedSecretResponse.of(each, application=each.holder) for each in secrets])
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")

@@ -45,7 +45,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
     page = query_args.page_request()
     listed = await blocks.list_page(ports(), acting(), page)
     return DirectoryBlockListResponse(
-        blocks=[DirectoryBlockResponse(user_id=block.user_id, email=block.email, since=block.since) for block in listed.items],
+        blocks=DirectoryBlockResponse.list_of(listed.items),
         pagination=pagination(page, listed.total),
     )
 
