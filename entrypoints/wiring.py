@@ -29,15 +29,7 @@ from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable
 from adapters.clock import SystemClock
-from adapters.crypto import (
-    Argon2Passwords,
-    JwtClientAssertions,
-    JwtDpopProofs,
-    JwtPipelineTokens,
-    JwtTokens,
-    TotpCodes,
-    X509Certificates,
-)
+from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtPipelineTokens, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
 from adapters.email.transports import MailRouter, OrganizationSmtp
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable

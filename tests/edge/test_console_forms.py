@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.kernel.values import Slug
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
-from entrypoints.http.pages.console import FieldInvalid, is_checked, to_model, to_number
+from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")

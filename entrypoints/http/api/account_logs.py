@@ -1,12 +1,10 @@
 """The logs of second factors and of privacy, for the user and platform owners (decision 143, security M-6)."""
 
-from dataclasses import asdict
 from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint
 
-from core.eventing.model.audit import AuditActor
 from core.kernel.roles import Capability
 from core.privacy import personal_data
 from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
@@ -50,7 +48,7 @@ class OwnMfaEventListResponse(ResponseModel):
 
 @routes.get("/api/user/mfa/events")
 @person
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(PageQuery)
 @returns(OwnMfaEventListResponse)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
@@ -67,10 +65,8 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
 def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
     # The user must not learn the address of a platform owner.
     by_user = entry.actor is None and entry.impersonator is None
-    return OwnMfaEventResponse(
-        id=entry.id,
-        event_type=entry.event_type,
-        success=entry.success,
+    return OwnMfaEventResponse.of(
+        entry,
         by_user=by_user,
         ip_address=entry.address if by_user else None,
         user_agent=entry.agent if by_user else None,
@@ -98,7 +94,7 @@ class OwnPrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/user/privacy-log")
 @person
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(PageQuery)
 @returns(OwnPrivacyEventListResponse)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
@@ -114,9 +110,8 @@ async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListR
 
 def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
     by_user = entry.actor.id == str(user_id)
-    return OwnPrivacyEventResponse(
-        id=entry.id,
-        event_type=entry.event_type,
+    return OwnPrivacyEventResponse.of(
+        entry,
         by_user=by_user,
         ip_address=entry.address if by_user else None,
         user_agent=entry.agent if by_user else None,
@@ -147,7 +142,6 @@ class MfaEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(MfaEventListResponse)
 async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
@@ -162,13 +156,8 @@ async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListRe
 
 
 def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
-    return MfaEventResponse(
-        id=entry.id,
-        event_type=entry.event_type,
-        success=entry.success,
-        actor=None if entry.actor is None else _to_actor(entry.actor),
-        impersonator=None if entry.impersonator is None else _to_actor(entry.impersonator),
-        reason=entry.reason,
+    return MfaEventResponse.of(
+        entry,
         ip_address=entry.address,
         user_agent=entry.agent,
         created_at=entry.at,
@@ -195,7 +184,6 @@ class PrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(PrivacyEventListResponse)
 async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
@@ -211,15 +199,4 @@ async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEve
 
 
 def _to_privacy_event(entry: PrivacyLogEntry) -> PrivacyEventResponse:
-    return PrivacyEventResponse(
-        id=entry.id,
-        event_type=entry.event_type,
-        actor=_to_actor(entry.actor),
-        ip_address=entry.address,
-        user_agent=entry.agent,
-        created_at=entry.at,
-    )
-
-
-def _to_actor(actor: AuditActor) -> AuditActorResponse:
-    return AuditActorResponse(**asdict(actor))
+    return PrivacyEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)

@@ -5,7 +5,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.maintenance import health
-from core.maintenance.model.health import ActorState, ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import ports
@@ -79,40 +79,18 @@ async def get_health() -> PlatformHealthResponse:
 
 
 def _to_response(state: InstallationHealth) -> PlatformHealthResponse:
-    return PlatformHealthResponse(
-        version=state.version,
+    return PlatformHealthResponse.of(
+        state,
         problems=state.find_problems(),
-        process_id=state.process_id,
-        actors=[_to_actor_response(actor) for actor in state.actors],
         queues=[QueueResponse(name=queue.name, depth=queue.depth, oldest_seconds=queue.age.total_seconds()) for queue in state.queues],
-        database_connections=ConnectionsResponse(
-            total=state.connections.total, idle=state.connections.idle, maximum=state.connections.maximum
-        ),
+        database_connections=ConnectionsResponse.of(state.connections),
         mail_server=state.has_mail_server,
         signing_keys=[_to_key_response(key) for key in state.signing_keys],
     )
 
 
-def _to_actor_response(actor: ActorState) -> ActorResponse:
-    return ActorResponse(
-        name=actor.name,
-        status=actor.status,
-        since=actor.since,
-        restarts=actor.restarts,
-        last_failure_at=actor.last_failure_at,
-        last_failure=actor.last_failure,
-    )
-
-
 def _to_key_response(key: KeyState) -> SigningKeyResponse:
-    return SigningKeyResponse(
-        kid=key.kid,
-        created_at=key.created_at,
-        age_days=key.age.days,
-        signs=key.signs,
-        signs_at=key.signs_at,
-        retires_at=key.retires_at,
-    )
+    return SigningKeyResponse.of(key, age_days=key.age.days)
 
 
 class CheckFindingResponse(ResponseModel):
@@ -140,7 +118,7 @@ async def run_checks() -> CheckListResponse:
     minute. Further requests within a minute return the same findings.
     """
     findings = await health.run_checks(ports())
-    return CheckListResponse(findings=[CheckFindingResponse(subject=each.subject, result=each.result, text=each.text) for each in findings])
+    return CheckListResponse(findings=CheckFindingResponse.list_of(findings))
 
 
 class SettingResponse(ResponseModel):
@@ -171,16 +149,4 @@ async def list_settings() -> SettingListResponse:
 
     Secrets, and URLs that contain a password, have no value.
     """
-    return SettingListResponse(
-        settings=[
-            SettingResponse(
-                variable=setting.variable,
-                value=setting.value,
-                source=setting.source,
-                is_secret=setting.is_secret,
-                is_set=setting.is_set,
-                meaning=setting.meaning,
-            )
-            for setting in health.list_settings(ports())
-        ]
-    )
+    return SettingListResponse(settings=SettingResponse.list_of(health.list_settings(ports())))

@@ -209,7 +209,7 @@ async def export_package(data: PersonalDataExport) -> Response:
     """Return the response with an export. Its lists are read while it is sent."""
     account = ExportedUserResponse(user_id=data.user_id, email=data.email, created_at=data.created_at, **asdict(data.profile))
     memberships, *others = [_to_part(list_, items) for list_, items in data.lists.items()]
-    return await stream_object(account, memberships, LoginCountResponse(login_events_count=data.login_events_count), *others)
+    return await stream_object(account, memberships, LoginCountResponse.of(data), *others)
 
 
 def _to_part(list_: ExportedList, items: Batches[ExportedItem]) -> Part[ExportedItem]:

@@ -4,10 +4,10 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Annotated, Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, NoReturn, ParamSpec, Self, TypeVar, cast
 from uuid import UUID
 
 import trio
@@ -224,7 +224,24 @@ def _without_default(schema: dict[str, Any]) -> None:
 class ResponseModel(BaseModel):
     """The base of response models. Only declared fields are sent."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, record: object, /, **others: object) -> Self:
+        """Return the response for a record: its attributes are the fields of the same names, also in nested models.
+
+        `others` are the fields that the record has not, or has in another form.
+
+        Raises: ValidationError, AttributeError if the record does not fit the model.
+        """
+        if not others:
+            return cls.model_validate(record)
+        return cls(**others, **{name: getattr(record, name) for name in cls.__pydantic_fields__ if name not in others})
+
+    @classmethod
+    def list_of(cls, records: Iterable[object]) -> list[Self]:
+        """Return the responses for records, as in `of`."""
+        return [cls.model_validate(record) for record in records]
 
 
 def fields_of(model: Callable[P, R]) -> Callable[P, R]:

@@ -12,18 +12,7 @@ from werkzeug.http import parse_accept_header
 
 from core.authentication import browser
 from core.authentication.model.dpop import NonceMissing, NonceRequired
-from core.kernel.errors import (
-    Conflict,
-    Forbidden,
-    Invalid,
-    Limited,
-    NotFound,
-    Outage,
-    Refusal,
-    StorageDown,
-    Unauthenticated,
-    Unsupported,
-)
+from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, NotFound, Outage, Refusal, StorageDown, Unauthenticated, Unsupported
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.edge import cookies

@@ -8,7 +8,8 @@ from markupsafe import Markup
 from quart import Response, request
 
 from core.kernel.errors import Refusal
-from entrypoints.http.pages.console import Form, console_page, on_refusal, refused_console_page, wrong_field
+from entrypoints.http.pages.console import console_page
+from entrypoints.http.pages.console_forms import Form, on_refusal, refused_console_page, wrong_field
 
 TEMPLATE: Final = "confirm.html"
 V = TypeVar("V", bound=Callable[..., Any])

@@ -64,18 +64,7 @@ class DeviceListResponse(ResponseModel):
 
 def to_device_response(listed: ListedDevice) -> DeviceResponse:
     device = listed.device
-    return DeviceResponse(
-        id=device.id,
-        name=device.name,
-        device_type=device.device_type,
-        browser=device.browser,
-        os=device.os,
-        last_used_at=device.last_used_at,
-        last_ip=device.last_ip,
-        is_current=listed.is_current,
-        trusted=listed.trusted,
-        created_at=device.created_at,
-    )
+    return DeviceResponse.of(device, is_current=listed.is_current, trusted=listed.trusted)
 
 
 @routes.get("/api/user/devices")
@@ -106,7 +95,7 @@ async def get_device(device_id: str) -> DeviceDetailsResponse:
         **dict(to_device_response(listed)),
         browser_version=device.browser_version,
         os_version=device.os_version,
-        last_location=None if location is None else LocationResponse(city=location.city, country=location.country),
+        last_location=None if location is None else LocationResponse.of(location),
         risk_score=device.risk.score / 100,
     )
 
@@ -149,7 +138,7 @@ async def rename_device(device_id: str, data: RenameDeviceRequest) -> RenamedDev
     A later sign-in that sends a device name replaces it.
     """
     device = await devices.rename(ports(), signed_in(), path_id(device_id), data.name)
-    return RenamedDeviceResponse(id=device.id, name=device.name, device_type=device.device_type, updated_at=device.updated_at)
+    return RenamedDeviceResponse.of(device)
 
 
 @routes.delete("/api/user/devices/<device_id>")

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from quart import Blueprint
 
 from core.accounts import platform, platform_users
-from core.accounts.model.platform import FoundUser, MfaAlert, MfaAlertType
+from core.accounts.model.platform import MfaAlert, MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Role
@@ -82,7 +82,7 @@ class UserSearchResponse(ResponseModel):
 
 @routes.get("/api/platform/users/search")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(UserSearchQuery)
 @returns(UserSearchResponse)
 async def search(query_args: UserSearchQuery) -> UserSearchResponse:
@@ -95,21 +95,7 @@ async def search(query_args: UserSearchQuery) -> UserSearchResponse:
     user_id = None if query_args.user_id is None else path_id(query_args.user_id)
     after = None if query_args.after is None else path_id(query_args.after)
     users, has_more = await platform_users.search(ports(), query_args.limit, email=query_args.email, user_id=user_id, after=after)
-    return UserSearchResponse(users=[to_found_response(user) for user in users], next=users[-1].id if has_more else None)
-
-
-def to_found_response(user: FoundUser) -> FoundUserResponse:
-    return FoundUserResponse(
-        id=user.id,
-        email=user.email,
-        is_platform_owner=user.is_platform_owner,
-        mfa_enabled=user.mfa_enabled,
-        created_at=user.created_at,
-        deactivated_at=user.deactivated_at,
-        deactivated_by_platform=user.deactivated_by_platform,
-        erase_at=user.erase_at,
-        organizations=[UserOrganizationResponse(id=org.id, slug=org.slug, name=org.name, role=org.role) for org in user.organizations],
-    )
+    return UserSearchResponse(users=FoundUserResponse.list_of(users), next=users[-1].id if has_more else None)
 
 
 class UserMfaStatusResponse(ResponseModel):
@@ -304,13 +290,7 @@ async def list_mfa_alerts() -> MfaAlertListResponse:
 
 
 def _to_alert_response(alert: MfaAlert) -> MfaAlertResponse:
-    return MfaAlertResponse(
-        user_id=alert.user_id,
-        email=alert.email,
-        alert_type=alert.type,
-        details=dict(alert.details),
-        detected_at=alert.detected_at,
-    )
+    return MfaAlertResponse.of(alert, alert_type=alert.type)
 
 
 class PlatformOwnerResponse(ResponseModel):
@@ -338,7 +318,7 @@ async def list_owners() -> PlatformOwnerListResponse:
 
     The list is complete; it has no pages.
     """
-    return PlatformOwnerListResponse(owners=[to_found_response(owner) for owner in await platform_users.list_owners(ports())])
+    return PlatformOwnerListResponse(owners=FoundUserResponse.list_of(await platform_users.list_owners(ports())))
 
 
 class AddPlatformOwnerRequest(RequestModel):
@@ -371,7 +351,6 @@ async def add_owner(data: AddPlatformOwnerRequest) -> PlatformOwnerResponse:
 
 @routes.delete("/api/platform/owners/<user_id>")
 @platform_owner(Capability.PLATFORM_OWN, outlives=True, programs=Programs.IF_GRANTED, sign_in=SignInAge.FRESH)
-@refuses(400)
 @validate_querystring(RemovePlatformOwnerQuery)
 @returns(PlatformOwnerResponse)
 async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> PlatformOwnerResponse:

@@ -10,14 +10,13 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import analytics
-from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, resolve_range
+from core.applications.model.analytics import DailyLogins, DateRange, resolve_range
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, acting_key, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
@@ -76,7 +75,6 @@ class ProviderLoginsResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/login-trends")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[DailyLoginsResponse])
 async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list[DailyLoginsResponse]:
@@ -91,7 +89,6 @@ async def count_logins_by_day(org_slug: str, query_args: DateRangeQuery) -> list
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-service")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[ServiceLoginsResponse])
 async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> list[ServiceLoginsResponse]:
@@ -101,14 +98,11 @@ async def count_logins_by_service(org_slug: str, query_args: DateRangeQuery) -> 
     first.
     """
     services = await analytics.count_by_service(ports(), acting(), query_args.date_range())
-    return [
-        ServiceLoginsResponse(service_id=logins.service_id, service_name=logins.service_name, count=logins.count) for logins in services
-    ]
+    return ServiceLoginsResponse.list_of(services)
 
 
 @routes.get("/api/organizations/<org_slug>/analytics/logins-by-provider")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(list[ProviderLoginsResponse])
 async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) -> list[ProviderLoginsResponse]:
@@ -118,7 +112,7 @@ async def count_logins_by_provider(org_slug: str, query_args: DateRangeQuery) ->
     without logins in the range are left out. The highest count comes first.
     """
     providers = await analytics.count_by_provider(ports(), acting(), query_args.date_range())
-    return [_to_provider_logins(logins) for logins in providers]
+    return ProviderLoginsResponse.list_of(providers)
 
 
 class RecentLoginsQuery(Query):
@@ -139,7 +133,6 @@ class RecentLoginResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/analytics/recent-logins")
 @member(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(RecentLoginsQuery)
 @document_response(list[RecentLoginResponse])
 async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Response:
@@ -148,7 +141,7 @@ async def list_recent_logins(org_slug: str, query_args: RecentLoginsQuery) -> Re
     Returns the latest successful logins to the organization's services and of its members to
     Gatehouse itself, newest first. A large limit is allowed: the response is streamed.
     """
-    return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), _to_recent_login)
+    return await stream_list(analytics.list_recent_logins(ports(), acting(), query_args.limit), RecentLoginResponse.of)
 
 
 class SubscriptionCountsResponse(ResponseModel):
@@ -174,7 +167,6 @@ class ServiceAnalyticsResponse(ResponseModel):
 
 @routes.get("/api/service/analytics")
 @service_key(Permission.READ_ANALYTICS)
-@refuses(400)
 @validate_querystring(DateRangeQuery)
 @returns(ServiceAnalyticsResponse)
 async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsResponse:
@@ -189,7 +181,7 @@ async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsR
         active_users_30d=figures.usage.active_users,
         total_logins=figures.usage.logins,
         login_trends=[_to_daily_logins(logins) for logins in figures.by_day],
-        logins_by_provider=[_to_provider_logins(logins) for logins in figures.by_provider],
+        logins_by_provider=ProviderLoginsResponse.list_of(figures.by_provider),
         subscriptions_by_status=SubscriptionCountsResponse(
             **{status.value: figures.subscriptions[status] for status in SubscriptionStatus}
         ),
@@ -198,13 +190,3 @@ async def get_service_analytics(query_args: DateRangeQuery) -> ServiceAnalyticsR
 
 def _to_daily_logins(logins: DailyLogins) -> DailyLoginsResponse:
     return DailyLoginsResponse(date=logins.day, count=logins.count)
-
-
-def _to_provider_logins(logins: ProviderLogins) -> ProviderLoginsResponse:
-    return ProviderLoginsResponse(provider=logins.provider, count=logins.count)
-
-
-def _to_recent_login(login: RecentLogin) -> RecentLoginResponse:
-    return RecentLoginResponse(
-        id=login.id, user_id=login.user_id, service_id=login.service_id, provider=login.provider, created_at=login.created_at
-    )

@@ -7,13 +7,12 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint, Response
 
 from core.applications import api_keys
-from core.applications.model.api_keys import ApiKey
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -71,23 +70,6 @@ class ApiKeyResponse(ApiKeyDetails):
     )
 
 
-def _details(key: ApiKey) -> ApiKeyDetails:
-    return ApiKeyDetails(
-        id=key.id,
-        service_id=key.service_id,
-        name=key.name,
-        prefix=key.prefix,
-        permissions=list(key.permissions),
-        expires_at=key.expires_at,
-        created_at=key.created_at,
-        created_by=key.created_by,
-    )
-
-
-def _to_response(key: ApiKey) -> ApiKeyResponse:
-    return ApiKeyResponse(**dict(_details(key)), last_used_at=key.last_used_at)
-
-
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_MANAGE, outlives=True)
 @existing_service
@@ -100,7 +82,7 @@ async def create(org_slug: str, service_slug: str, data: ApiKeyRequest) -> tuple
     secret is returned only once: store it safely.
     """
     key, secret = await api_keys.create(ports(), acting(), service_slug, data.name, data.permissions, data.expires_in_days)
-    return CreatedApiKeyResponse(**dict(_details(key)), key=secret), 201
+    return CreatedApiKeyResponse.of(key, key=secret), 201
 
 
 class ApiKeyListResponse(ResponseModel):
@@ -112,7 +94,6 @@ class ApiKeyListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys")
 @member(Capability.API_KEYS_VIEW)
-@refuses(400)
 @existing_service
 @validate_querystring(PartQuery)
 @returns(ApiKeyListResponse)
@@ -122,7 +103,7 @@ async def list_keys(org_slug: str, service_slug: str, query_args: PartQuery) -> 
     Returns the keys of the service without their secrets, newest first, including expired keys.
     """
     page = await api_keys.list_keys(ports(), acting(), service_slug, query_args.limit, query_args.offset)
-    return ApiKeyListResponse(api_keys=[_to_response(key) for key in page.items], total=page.total)
+    return ApiKeyListResponse(api_keys=[ApiKeyResponse.of(key) for key in page.items], total=page.total)
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")
@@ -133,7 +114,7 @@ async def get(org_slug: str, service_slug: str, api_key_id: str) -> ApiKeyRespon
 
     The secret is not returned.
     """
-    return _to_response(await api_keys.find(ports(), acting(), service_slug, path_id(api_key_id)))
+    return ApiKeyResponse.of(await api_keys.find(ports(), acting(), service_slug, path_id(api_key_id)))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/api-keys/<api_key_id>")

@@ -6,13 +6,12 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.applications import end_users
-from core.applications.model.users import EndUserDetails, EndUserSummary
+from core.applications.model.users import EndUserDetails
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -50,7 +49,6 @@ class EndUserListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/users")
 @member(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(EndUsersQuery)
 @returns(EndUserListResponse)
 async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserListResponse:
@@ -63,18 +61,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
     result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
-    return EndUserListResponse(users=[_to_response(user) for user in result.items], pagination=pagination(page, result.total))
-
-
-def _to_response(user: EndUserSummary) -> EndUserResponse:
-    return EndUserResponse(
-        id=user.id,
-        email=user.email,
-        created_at=user.created_at,
-        last_login_at=user.last_login_at,
-        mfa_enabled=user.mfa_enabled,
-        services=list(user.services),
-    )
+    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=pagination(page, result.total))
 
 
 class EndUserIdentityResponse(ResponseModel):
@@ -133,33 +120,11 @@ async def get(org_slug: str, user_id: str) -> EndUserDetailsResponse:
 
 def _to_details_response(details: EndUserDetails) -> EndUserDetailsResponse:
     user = details.user
-    return EndUserDetailsResponse(
-        id=user.id,
-        email=user.email,
-        created_at=user.created_at,
+    return EndUserDetailsResponse.of(
+        user,
         last_login_at=details.last_login_at,
-        mfa_enabled=user.mfa_enabled,
-        email_verified=user.email_verified,
-        updated_at=user.updated_at,
-        linked_identities=[
-            EndUserIdentityResponse(
-                provider=identity.provider,
-                provider_user_id=identity.provider_user_id,
-                email=identity.email,
-                linked_at=identity.linked_at,
-            )
-            for identity in details.identities
-        ],
-        services=[
-            EndUserServiceResponse(
-                id=service.id,
-                slug=service.slug,
-                name=service.name,
-                first_login_at=service.first_login_at,
-                last_login_at=service.last_login_at,
-            )
-            for service in details.services
-        ],
+        linked_identities=EndUserIdentityResponse.list_of(details.identities),
+        services=EndUserServiceResponse.list_of(details.services),
         sessions=EndUserSessionsResponse(active_count=details.sessions.count, last_created_at=details.sessions.last_created_at),
     )
 

@@ -51,10 +51,8 @@ def launch_url(application: OwnApplication) -> str | None:
 
 
 def _to_response(application: OwnApplication) -> OwnApplicationResponse:
-    return OwnApplicationResponse(
-        id=application.id,
-        slug=application.slug,
-        name=application.name,
+    return OwnApplicationResponse.of(
+        application,
         organization=ApplicationOrganizationResponse(
             slug=application.org_slug, name=application.organization, logo_url=application.logo_url
         ),

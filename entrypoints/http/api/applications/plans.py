@@ -12,7 +12,7 @@ from quart_schema import document_response
 from core.applications import plans
 from core.applications.model.plans import PlanChanges, PlanTerms
 from core.kernel.roles import Capability
-from entrypoints.http.api.applications.services import PlanResponse, existing_service, to_plan_response
+from entrypoints.http.api.applications.services import PlanResponse, existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
@@ -88,7 +88,7 @@ async def create(org_slug: str, service_slug: str, data: PlanRequest) -> PlanRes
     Users can buy the plan as soon as it has a `billing_price_id`. API keys of the service can
     subscribe users to it immediately.
     """
-    return to_plan_response(await plans.create(ports(), acting(), service_slug, data.build()))
+    return PlanResponse.of(await plans.create(ports(), acting(), service_slug, data.build()))
 
 
 class PlanListResponse(ResponseModel):
@@ -106,7 +106,7 @@ async def list_plans(org_slug: str, service_slug: str) -> Response:
 
     Returns all plans of the service, oldest first, without deleted plans.
     """
-    return await stream_list(await plans.list_plans(ports(), acting(), service_slug), to_plan_response, name="plans", count_name="total")
+    return await stream_list(await plans.list_plans(ports(), acting(), service_slug), PlanResponse.of, name="plans", count_name="total")
 
 
 class PlanUpdateRequest(RequestModel):
@@ -141,7 +141,7 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
         features=() if data.features is None else data.features,
         billing_price_id=data.billing_price_id,
     )
-    return to_plan_response(await plans.update(ports(), acting(), service_slug, plan_id, changes))
+    return PlanResponse.of(await plans.update(ports(), acting(), service_slug, plan_id, changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/services/<service_slug>/plans/<plan_id>")

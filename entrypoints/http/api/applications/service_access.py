@@ -7,14 +7,14 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import access, services
-from core.applications.model.users import AccessPolicy, AccessSettings, Assignment, EnrollmentOrigin
+from core.applications.model.users import AccessPolicy, AccessSettings, EnrollmentOrigin
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -44,10 +44,6 @@ class ServiceAccessResponse(ResponseModel):
     launch_url: str | None = Field(description=LAUNCH_URL)
 
 
-def _to_response(settings: AccessSettings) -> ServiceAccessResponse:
-    return ServiceAccessResponse(policy=settings.policy, saml_self_enrolled=settings.saml_self_enrolled, launch_url=settings.launch_url)
-
-
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/access")
 @member(Capability.SERVICES_VIEW)
 @returns(ServiceAccessResponse)
@@ -56,7 +52,7 @@ async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
 
     They decide who may use the service: anyone, members, or assigned users.
     """
-    return _to_response((await services.find(ports(), acting(), service_slug)).access)
+    return ServiceAccessResponse.of((await services.find(ports(), acting(), service_slug)).access)
 
 
 @routes.put("/api/organizations/<org_slug>/services/<service_slug>/access")
@@ -72,7 +68,7 @@ async def replace(org_slug: str, service_slug: str, data: ServiceAccessRequest) 
     another one ends the assignments by the directory.
     """
     settings = AccessSettings(data.policy, data.saml_self_enrolled, data.launch_url)
-    return _to_response(await access.save_settings(ports(), acting(), service_slug, settings))
+    return ServiceAccessResponse.of(await access.save_settings(ports(), acting(), service_slug, settings))
 
 
 class AssignmentResponse(ResponseModel):
@@ -98,19 +94,8 @@ class AssignmentsQuery(PageQuery):
     search: Text | None = Field(default=None, description="Return only users with this text in their email address. Case is ignored.")
 
 
-def _to_assignment(assignment: Assignment) -> AssignmentResponse:
-    return AssignmentResponse(
-        user_id=assignment.user_id,
-        email=assignment.email,
-        assigned_by=assignment.assigned_by,
-        first_login_at=assignment.first_login_at,
-        last_login_at=assignment.last_login_at,
-    )
-
-
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/assignments")
 @member(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(AssignmentsQuery)
 @returns(AssignmentListResponse)
 async def list_assignments(org_slug: str, service_slug: str, query_args: AssignmentsQuery) -> AssignmentListResponse:
@@ -120,9 +105,7 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
     """
     page = query_args.page_request()
     result = await access.list_assignments(ports(), acting(), service_slug, page, search=query_args.search)
-    return AssignmentListResponse(
-        assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
-    )
+    return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=pagination(page, result.total))
 
 
 class AssignmentRequest(RequestModel):

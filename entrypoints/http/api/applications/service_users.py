@@ -8,14 +8,13 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import service_users
-from core.applications.model.users import ServiceUser
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
 from entrypoints.http.edge.context import acting_key, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -30,10 +29,6 @@ class ServiceUserResponse(ResponseModel):
     created_at: Timestamp = Field(description="The time at which the account was created, in UTC.")
 
 
-def _to_response(user: ServiceUser) -> ServiceUserResponse:
-    return ServiceUserResponse(id=user.id, email=user.email, created_at=user.created_at)
-
-
 class ServiceUserListResponse(ResponseModel):
     """A part of the service's users."""
 
@@ -43,7 +38,6 @@ class ServiceUserListResponse(ResponseModel):
 
 @routes.get("/api/service/users")
 @service_key(Permission.READ_USERS)
-@refuses(400)
 @validate_querystring(PartQuery)
 @returns(ServiceUserListResponse)
 async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
@@ -52,7 +46,7 @@ async def list_users(query_args: PartQuery) -> ServiceUserListResponse:
     Users of the service have signed in to it, or one of its API keys created them.
     """
     page = await service_users.list_users(ports(), acting_key(), query_args.limit, query_args.offset)
-    return ServiceUserListResponse(users=[_to_response(user) for user in page.items], total=page.total)
+    return ServiceUserListResponse(users=ServiceUserResponse.list_of(page.items), total=page.total)
 
 
 class ServiceUserRequest(RequestModel):
@@ -73,7 +67,7 @@ async def create(data: ServiceUserRequest) -> ServiceUserResponse:
     until an admin assigns them. A new account is assigned to the service. It has no password, and
     no email is sent: the user sets a password with `POST /api/auth/forgot-password`.
     """
-    return _to_response(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
+    return ServiceUserResponse.of(await service_users.find_or_create(ports(), acting_key(), Email(data.email)))
 
 
 def existing_service_user(view: View) -> View:
@@ -95,7 +89,7 @@ async def get(user_id: str) -> ServiceUserResponse:
 
     Accounts that do not use the service are not found.
     """
-    return _to_response(await service_users.find(ports(), acting_key(), path_id(user_id)))
+    return ServiceUserResponse.of(await service_users.find(ports(), acting_key(), path_id(user_id)))
 
 
 class ServiceUserUpdateRequest(RequestModel):
@@ -117,7 +111,7 @@ async def update(user_id: UUID, data: ServiceUserUpdateRequest) -> ServiceUserRe
     """
     value: object = data.email
     email = Email(value) if isinstance(value, str) else KEEP
-    return _to_response(await service_users.change_email(ports(), acting_key(), user_id, email))
+    return ServiceUserResponse.of(await service_users.change_email(ports(), acting_key(), user_id, email))
 
 
 @routes.delete("/api/service/users/<user_id>")

@@ -9,29 +9,15 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import services
-from core.applications.model.plans import Plan
-from core.applications.model.services import Service, ServiceOrder, ServiceQuota, ServiceSummary, ServiceType
+from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
-from entrypoints.http.api.applications.service_settings import (
-    JwkSetResponse,
-    ServiceSettingsRequest,
-    Type,
-    stored,
-)
+from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
-from entrypoints.http.edge.bodies import (
-    AT_LEAST_ONE_FIELD,
-    Name,
-    RequestModel,
-    ResponseModel,
-    Text,
-    Timestamp,
-    validate_request,
-)
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, acting_member, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list
@@ -118,26 +104,16 @@ class ServiceQuotaResponse(ResponseModel):
     tier: str | None = Field(description="The display name of the organization's tier; null if it has no tier.")
 
 
-def _fields(service: Service) -> dict[str, Any]:
-    keys = None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
-    return {name: getattr(service, name) for name in ServiceResponse.model_fields} | {"jwks": keys}
+def _keys(service: Service) -> JwkSetResponse | None:
+    return None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
 
 
 def to_service_response(service: Service) -> ServiceResponse:
-    return ServiceResponse(**_fields(service))
-
-
-def to_plan_response(plan: Plan) -> PlanResponse:
-    return PlanResponse(**{name: getattr(plan, name) for name in PlanResponse.model_fields})
+    return ServiceResponse.of(service, jwks=_keys(service))
 
 
 def _to_summary_response(summary: ServiceSummary) -> ServiceSummaryResponse:
-    service = summary.service
-    return ServiceSummaryResponse(**_fields(service), plan_count=summary.plan_count, subscription_count=service.subscription_count)
-
-
-def _to_quota_response(quota: ServiceQuota) -> ServiceQuotaResponse:
-    return ServiceQuotaResponse(current_services=quota.current_services, max_services=quota.max_services, tier=quota.tier)
+    return ServiceSummaryResponse.of(summary.service, jwks=_keys(summary.service), plan_count=summary.plan_count)
 
 
 class ServiceRequest(ServiceSettingsRequest):
@@ -176,8 +152,8 @@ async def create(org_slug: str, data: ServiceRequest) -> CreatedServiceResponse:
     created = await services.create(ports(), acting(), data.slug, data.name, data.service_type, data.to_settings())
     return CreatedServiceResponse(
         service=to_service_response(created.service),
-        default_plan=to_plan_response(created.default_plan),
-        usage=_to_quota_response(created.quota),
+        default_plan=PlanResponse.of(created.default_plan),
+        usage=ServiceQuotaResponse.of(created.quota),
         client_secret=created.client_secret,
     )
 
@@ -201,7 +177,6 @@ class ServiceListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services")
 @member(Capability.SERVICES_VIEW)
-@refuses(400)
 @validate_querystring(ServicesQuery)
 @document_response(ServiceListResponse)
 async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
@@ -218,7 +193,7 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
         search=query_args.search,
         order=query_args.sort,
     )
-    return await stream_list(batches, _to_summary_response, name="services", other_fields={"usage": _to_quota_response(quota)})
+    return await stream_list(batches, _to_summary_response, name="services", other_fields={"usage": ServiceQuotaResponse.of(quota)})
 
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>")
@@ -261,7 +236,7 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
     secret and the keys are deleted.
     """
     service, client_secret = await services.update(ports(), acting(), service_slug, data.to_settings())
-    return UpdatedServiceResponse(**_fields(service), client_secret=client_secret)
+    return UpdatedServiceResponse.of(service, jwks=_keys(service), client_secret=client_secret)
 
 
 class SecretRotationRequest(RequestModel):

@@ -6,14 +6,13 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation import sign_in_preview
-from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview
+from core.federation.model.sign_in import PreviewOutcome
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.context import acting_member, app_context, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -68,33 +67,8 @@ class SignInPreviewResponse(ResponseModel):
     saml: SamlPreviewResponse | None = Field(description="The result with SAML; null if SAML is not active.")
 
 
-def _to_openid(preview: OpenIdPreview) -> OpenIdPreviewResponse:
-    return OpenIdPreviewResponse(
-        outcome=preview.outcome,
-        redirect_uri=preview.redirect_uri,
-        error=preview.error,
-        message=preview.message,
-        scope=list(preview.scope),
-        id_token=None if preview.id_token is None else dict(preview.id_token),
-        userinfo=None if preview.userinfo is None else dict(preview.userinfo),
-    )
-
-
-def _to_saml(preview: SamlPreview) -> SamlPreviewResponse:
-    return SamlPreviewResponse(
-        outcome=preview.outcome,
-        entity_id=preview.entity_id,
-        name_id_format=preview.name_id_format,
-        error=preview.error,
-        message=preview.message,
-        name_id=preview.name_id,
-        attributes=dict(preview.attributes),
-    )
-
-
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/sign-in-preview")
 @member(Capability.SERVICES_MANAGE, programs=Programs.NONE)
-@refuses(400)
 @validate_querystring(SignInPreviewQuery)
 @returns(SignInPreviewResponse)
 async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) -> SignInPreviewResponse:
@@ -107,6 +81,4 @@ async def get(org_slug: str, service_slug: str, query_args: SignInPreviewQuery) 
     result = await sign_in_preview.preview(
         ports(), app_context().base_url, acting_member(), service_slug, query_args.scope, query_args.redirect_uri
     )
-    return SignInPreviewResponse(
-        openid=None if result.openid is None else _to_openid(result.openid), saml=None if result.saml is None else _to_saml(result.saml)
-    )
+    return SignInPreviewResponse.of(result)

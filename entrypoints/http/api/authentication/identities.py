@@ -43,15 +43,7 @@ async def list_identities() -> list[LinkedAccountResponse]:
     With an application's token, these are the accounts that are linked in its service. With the scope `openid`,
     the addresses are null without `email`.
     """
-    return [
-        LinkedAccountResponse(
-            provider=identity.provider,
-            provider_user_id=identity.provider_user_id,
-            email=identity.email,
-            linked_at=identity.linked_at,
-        )
-        for identity in await identities.list_linked(ports(), signed_in())
-    ]
+    return LinkedAccountResponse.list_of(await identities.list_linked(ports(), signed_in()))
 
 
 class LinkStartResponse(ResponseModel):
@@ -105,9 +97,7 @@ async def get_provider_token(provider: str) -> ProviderTokenResponse:
     An application can use it to call this API on behalf of the user. An expired token is renewed first, which can take a few seconds.
     """
     token = await _load_provider_token(provider)
-    return ProviderTokenResponse(
-        provider=Provider(provider), access_token=token.access_token, expires_at=token.expires_at, scopes=list(token.scopes)
-    )
+    return ProviderTokenResponse.of(token, provider=Provider(provider))
 
 
 async def _load_provider_token(provider: str) -> ProviderToken:

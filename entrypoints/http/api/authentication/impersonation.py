@@ -58,11 +58,6 @@ async def start_impersonation(user_id: UUID, data: ImpersonationRequest) -> Impe
     platform.
     """
     started = await impersonation.start(ports(), signed_in(), user_id, data.reason, org_slug=data.org_slug, service_slug=data.service_slug)
-    return ImpersonationResponse(
-        access_token=started.access_token,
-        refresh_token=started.refresh_token,
-        impersonated_user=ImpersonatedUserResponse(id=started.user_id, email=started.email),
-        session_id=started.session_id,
-        expires_at=started.expires_at,
-        audit_log_id=started.entry_id,
+    return ImpersonationResponse.of(
+        started, impersonated_user=ImpersonatedUserResponse(id=started.user_id, email=started.email), audit_log_id=started.entry_id
     )

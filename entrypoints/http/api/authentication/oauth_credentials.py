@@ -61,9 +61,7 @@ class OAuthCredentialsResponse(ResponseModel):
 
 
 def _to_response(credentials: ServiceOAuthCredentials) -> OAuthCredentialsResponse:
-    return OAuthCredentialsResponse(
-        provider=credentials.provider, client_id=credentials.client_id, has_secret=True, updated_at=credentials.updated_at
-    )
+    return OAuthCredentialsResponse.of(credentials, has_secret=True)
 
 
 def existing_provider(view: View) -> View:

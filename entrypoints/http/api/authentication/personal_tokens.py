@@ -14,7 +14,7 @@ from entrypoints.http.edge.access import member, person_anywhere, verified_perso
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports, signed_in
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -77,16 +77,7 @@ def to_response(token: PersonalToken) -> PersonalTokenResponse:
     organization = None
     if token.org_id is not None and token.org_slug is not None and token.org_name is not None:
         organization = TokenOrganizationResponse(id=token.org_id, slug=token.org_slug, name=token.org_name)
-    return PersonalTokenResponse(
-        id=token.id,
-        name=token.name,
-        prefix=token.prefix,
-        scopes=list(token.scopes),
-        organization=organization,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-    )
+    return PersonalTokenResponse.of(token, organization=organization)
 
 
 @routes.post("/api/user/personal-tokens")
@@ -159,7 +150,6 @@ class MemberPersonalTokenListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/personal-tokens")
 @member(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(MemberPersonalTokenListResponse)
 async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPersonalTokenListResponse:
@@ -171,16 +161,7 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
     page = query_args.page_request()
     tokens = await personal_tokens.list_in_organization(ports(), acting(), page)
     listed = [
-        MemberPersonalTokenResponse(
-            id=item.token.id,
-            user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name),
-            name=item.token.name,
-            prefix=item.token.prefix,
-            scopes=list(item.token.scopes),
-            created_at=item.token.created_at,
-            expires_at=item.token.expires_at,
-            last_used_at=item.token.last_used_at,
-        )
+        MemberPersonalTokenResponse.of(item.token, user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name))
         for item in tokens.items
     ]
     return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=pagination(page, tokens.total))

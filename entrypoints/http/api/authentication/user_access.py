@@ -9,7 +9,7 @@ from core.authentication import user_access
 from core.authentication.model.sessions import LiveSession
 from core.kernel.roles import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
-from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user, to_found_response
+from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
@@ -61,7 +61,7 @@ async def get_user(user_id: str) -> UserDetailsResponse:
     """
     details = await user_access.find(ports(), acting_on_platform(), path_id(user_id))
     return UserDetailsResponse(
-        **dict(to_found_response(details.user)),
+        **dict(FoundUserResponse.of(details.user)),
         email_verified_at=details.account.email_verified_at,
         anonymized_at=details.account.anonymized_at,
         has_password=details.account.password_hash is not None,
@@ -71,30 +71,12 @@ async def get_user(user_id: str) -> UserDetailsResponse:
         sessions=[_to_session_response(session) for session in details.sessions.items],
         sessions_total=details.sessions.total,
         devices=[to_device_response(listed) for listed in details.devices],
-        identities=[
-            LinkedAccountResponse(
-                provider=identity.provider,
-                provider_user_id=identity.provider_user_id,
-                email=identity.email,
-                linked_at=identity.linked_at,
-            )
-            for identity in details.identities
-        ],
+        identities=LinkedAccountResponse.list_of(details.identities),
     )
 
 
 def _to_session_response(session: LiveSession) -> UserSessionResponse:
-    return UserSessionResponse(
-        id=session.id,
-        created_at=session.created_at,
-        expires_at=session.expires_at,
-        ip_address=session.address,
-        user_agent=session.agent,
-        organization=session.organization,
-        service=session.service,
-        by_impersonator=session.by_support,
-        in_browser=session.in_browser,
-    )
+    return UserSessionResponse.of(session, ip_address=session.address, user_agent=session.agent, by_impersonator=session.by_support)
 
 
 class UserAccessRequest(RequestModel):

@@ -81,7 +81,6 @@ class SubscriptionListResponse(ResponseModel):
 
 @routes.get("/api/service/subscriptions")
 @service_key(Permission.READ_SUBSCRIPTIONS)
-@refuses(400)
 @validate_querystring(SubscriptionsQuery)
 @returns(SubscriptionListResponse)
 async def list_subscriptions(query_args: SubscriptionsQuery) -> SubscriptionListResponse:
@@ -124,7 +123,6 @@ class ServiceSubscriptionListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/services/<service_slug>/subscriptions")
 @member(Capability.END_USERS_VIEW)
-@refuses(400)
 @existing_service
 @validate_querystring(SubscriptionsQuery)
 @returns(ServiceSubscriptionListResponse)
@@ -237,11 +235,4 @@ async def end(user_id: str) -> Response:
 
 
 def _to_response(subscription: Subscription) -> SubscriptionResponse:
-    return SubscriptionResponse(
-        id=subscription.id,
-        user_id=subscription.user_id,
-        plan_id=subscription.plan.id,
-        plan_name=subscription.plan.name,
-        status=subscription.status,
-        current_period_end=subscription.current_period_end,
-    )
+    return SubscriptionResponse.of(subscription, plan_id=subscription.plan.id, plan_name=subscription.plan.name)

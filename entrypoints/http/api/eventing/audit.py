@@ -15,7 +15,7 @@ from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFor
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import acting, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -94,7 +94,6 @@ class AuditQuery(AuditFilters, PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
 @member(Capability.AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(AuditQuery)
 @returns(AuditEntryListResponse)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
@@ -115,7 +114,6 @@ class AuditExportQuery(AuditFilters):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/export")
 @member(Capability.AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(AuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: AuditExportQuery) -> Response:

@@ -12,7 +12,7 @@ from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFor
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -64,7 +64,6 @@ class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
 
 @routes.get("/api/platform/audit-log")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(PlatformAuditQuery)
 @returns(PlatformAuditEntryListResponse)
 async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryListResponse:
@@ -88,7 +87,6 @@ class PlatformAuditExportQuery(PlatformAuditFilters):
 
 @routes.get("/api/platform/audit-log/export")
 @platform_owner(Capability.PLATFORM_AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(PlatformAuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(query_args: PlatformAuditExportQuery) -> Response:

@@ -51,15 +51,8 @@ class SiemResponse(ResponseModel):
 
 
 def _to_response(status: SiemStatus) -> SiemResponse:
-    return SiemResponse(
-        provider=status.provider,
-        endpoint_url=status.endpoint_url,
-        enabled=status.enabled,
-        updated_at=status.updated_at,
-        last_success_at=status.last_success_at,
-        last_error=None if status.last_failure is None else status.last_failure.value,
-        failing_since=status.failing_since,
-        pending_count=status.pending,
+    return SiemResponse.of(
+        status, last_error=None if status.last_failure is None else status.last_failure.value, pending_count=status.pending
     )
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.eventing import webhooks
-from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, Webhook
+from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery
 from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
@@ -112,39 +112,8 @@ class DeliveryResponse(ResponseModel):
     attempts: list[DeliveryAttemptResponse] = Field(description="The finished attempts, oldest first.")
 
 
-def _to_response(webhook: Webhook) -> WebhookResponse:
-    return WebhookResponse(
-        id=webhook.id,
-        name=webhook.name,
-        url=webhook.url,
-        events=list(webhook.events),
-        is_active=webhook.is_active,
-        created_at=webhook.created_at,
-        updated_at=webhook.updated_at,
-    )
-
-
 def _to_delivery_response(delivery: Delivery) -> DeliveryResponse:
-    return DeliveryResponse(
-        id=delivery.id,
-        webhook_id=delivery.webhook_id,
-        webhook_name=delivery.webhook_name,
-        event_type=delivery.event_type,
-        payload=dict(delivery.payload),
-        response_status_code=delivery.response_status_code,
-        response_body=delivery.response_body,
-        attempt_count=delivery.attempt_count,
-        max_attempts=len(ports().policy.webhook_retry_delays),
-        next_retry_at=delivery.next_retry_at,
-        delivered=delivery.delivered,
-        delivery_error=delivery.delivery_error,
-        created_at=delivery.created_at,
-        updated_at=delivery.updated_at,
-        attempts=[
-            DeliveryAttemptResponse(at=each.at, status=each.status, error=each.error, milliseconds=each.milliseconds)
-            for each in delivery.attempts
-        ],
-    )
+    return DeliveryResponse.of(delivery, max_attempts=len(ports().policy.webhook_retry_delays))
 
 
 @routes.post("/api/organizations/<org_slug>/webhooks")
@@ -158,7 +127,7 @@ async def create(org_slug: str, data: WebhookRequest) -> WebhookWithSecretRespon
     only once. A delivery that fails is repeated; the order of deliveries is not guaranteed.
     """
     webhook, secret = await webhooks.create(ports(), acting(), data.name, data.url, data.events)
-    return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
+    return WebhookWithSecretResponse.of(webhook, secret=secret)
 
 
 class WebhookListResponse(ResponseModel):
@@ -177,7 +146,7 @@ async def list_webhooks(org_slug: str) -> WebhookListResponse:
     The list is complete; it has no pages. Secrets are not returned.
     """
     all_webhooks = await webhooks.list_webhooks(ports(), acting())
-    return WebhookListResponse(webhooks=[_to_response(webhook) for webhook in all_webhooks], total=len(all_webhooks))
+    return WebhookListResponse(webhooks=WebhookResponse.list_of(all_webhooks), total=len(all_webhooks))
 
 
 class WebhookEventTypeResponse(ResponseModel):
@@ -207,7 +176,7 @@ async def get(org_slug: str, webhook_id: str) -> WebhookResponse:
 
     The secret is not returned.
     """
-    return _to_response(await webhooks.find(ports(), acting(), path_id(webhook_id)))
+    return WebhookResponse.of(await webhooks.find(ports(), acting(), path_id(webhook_id)))
 
 
 @routes.patch("/api/organizations/<org_slug>/webhooks/<webhook_id>")
@@ -226,7 +195,7 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
         event_types=data.events if "events" in data.model_fields_set else KEEP,
         is_active=data.is_active,
     )
-    return _to_response(await webhooks.update(ports(), acting(), path_id(webhook_id), changes))
+    return WebhookResponse.of(await webhooks.update(ports(), acting(), path_id(webhook_id), changes))
 
 
 @routes.delete("/api/organizations/<org_slug>/webhooks/<webhook_id>")
@@ -252,7 +221,7 @@ async def rotate_secret(org_slug: str, webhook_id: str) -> WebhookWithSecretResp
     rotations in 24 hours it has one signature for each secret, at most eleven.
     """
     webhook, secret = await webhooks.rotate_secret(ports(), acting(), path_id(webhook_id))
-    return WebhookWithSecretResponse(**dict(_to_response(webhook)), secret=secret)
+    return WebhookWithSecretResponse.of(webhook, secret=secret)
 
 
 class DeliveryListResponse(ResponseModel):
@@ -271,7 +240,6 @@ class DeliveriesQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/webhooks/<webhook_id>/deliveries")
 @member(Capability.WEBHOOKS_MANAGE)
-@refuses(400)
 @validate_querystring(DeliveriesQuery)
 @returns(DeliveryListResponse)
 async def list_deliveries(org_slug: str, webhook_id: str, query_args: DeliveriesQuery) -> DeliveryListResponse:

@@ -15,15 +15,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Email, Keep
 from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
-from core.programs.model.api_resources import (
-    DEFAULT_TOKEN_SECONDS,
-    MAX_TOKEN_SECONDS,
-    MIN_TOKEN_SECONDS,
-    ApiResource,
-    ResourceAssignment,
-    ResourceClient,
-    ResourceScope,
-)
+from core.programs.model.api_resources import DEFAULT_TOKEN_SECONDS, MAX_TOKEN_SECONDS, MIN_TOKEN_SECONDS, ResourceScope
 from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
@@ -125,19 +117,6 @@ class ApiResourceListResponse(ResponseModel):
     api_resources: list[ApiResourceResponse] = Field(description="The API resources, oldest first. There are at most 100.")
 
 
-def _to_response(resource: ApiResource) -> ApiResourceResponse:
-    return ApiResourceResponse(
-        id=resource.id,
-        identifier=resource.identifier,
-        name=resource.name,
-        scopes=[ResourceScopeResponse(name=scope.name, description=scope.description) for scope in resource.scopes],
-        token_seconds=resource.token_seconds,
-        policy=resource.policy,
-        is_active=resource.is_active,
-        created_at=resource.created_at,
-    )
-
-
 def to_scopes(scopes: list[ResourceScopeRequest]) -> list[ResourceScope]:
     """Return the scopes in a request."""
     return [ResourceScope(scope.name, scope.description) for scope in scopes]
@@ -157,9 +136,7 @@ async def list_resources(org_slug: str) -> ApiResourceListResponse:
 
     Each one has its identifier, its scopes and the lifetime of its access tokens.
     """
-    return ApiResourceListResponse(
-        api_resources=[_to_response(resource) for resource in await api_resources.list_resources(ports(), acting())]
-    )
+    return ApiResourceListResponse(api_resources=ApiResourceResponse.list_of(await api_resources.list_resources(ports(), acting())))
 
 
 @routes.post("/api/organizations/<org_slug>/api-resources")
@@ -175,7 +152,7 @@ async def create(org_slug: str, data: ApiResourceRequest) -> tuple[ApiResourceRe
     organization's verified domain, or below it.
     """
     resource = await api_resources.create(ports(), acting(), data.identifier, data.name, to_scopes(data.scopes), data.token_seconds)
-    return _to_response(resource), 201
+    return ApiResourceResponse.of(resource), 201
 
 
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>")
@@ -186,7 +163,7 @@ async def get(org_slug: str, resource_id: str) -> ApiResourceResponse:
 
     It is inactive while the organization has not verified the host of its identifier.
     """
-    return _to_response(await api_resources.find(ports(), acting(), path_id(resource_id)))
+    return ApiResourceResponse.of(await api_resources.find(ports(), acting(), path_id(resource_id)))
 
 
 @routes.patch("/api/organizations/<org_slug>/api-resources/<resource_id>")
@@ -200,7 +177,7 @@ async def update(org_slug: str, resource_id: str, data: ApiResourceUpdateRequest
     Access tokens have a removed scope until they expire. An application loses a removed scope that it
     had for itself.
     """
-    return _to_response(await api_resources.update(ports(), acting(), path_id(resource_id), to_changes(data)))
+    return ApiResourceResponse.of(await api_resources.update(ports(), acting(), path_id(resource_id), to_changes(data)))
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>")
@@ -258,7 +235,7 @@ async def replace_access(org_slug: str, resource_id: str, data: ApiResourceAcces
     inactive at once. Users that the organization's directory blocks never have access.
     """
     resource = await api_resources.save_policy(ports(), acting(), path_id(resource_id), data.policy)
-    return ApiResourceAccessResponse(policy=resource.policy)
+    return ApiResourceAccessResponse.of(resource)
 
 
 class ResourceAssignmentResponse(ResponseModel):
@@ -276,13 +253,8 @@ class ResourceAssignmentListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-def _to_assignment(assignment: ResourceAssignment) -> ResourceAssignmentResponse:
-    return ResourceAssignmentResponse(user_id=assignment.user_id, email=assignment.email, assigned_at=assignment.assigned_at)
-
-
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/assignments")
 @member(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(AssignmentsQuery)
 @returns(ResourceAssignmentListResponse)
 async def list_assignments(org_slug: str, resource_id: str, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
@@ -293,7 +265,7 @@ async def list_assignments(org_slug: str, resource_id: str, query_args: Assignme
     page = query_args.page_request()
     result = await api_resources.list_assignments(ports(), acting(), path_id(resource_id), page, search=query_args.search)
     return ResourceAssignmentListResponse(
-        assignments=[_to_assignment(assignment) for assignment in result.items], pagination=pagination(page, result.total)
+        assignments=ResourceAssignmentResponse.list_of(result.items), pagination=pagination(page, result.total)
     )
 
 
@@ -367,15 +339,8 @@ class ResourceClientListResponse(ResponseModel):
     pagination: Pagination = Field(description="The position of this page in the list.")
 
 
-def _to_client(client: ResourceClient) -> ResourceClientResponse:
-    return ResourceClientResponse(
-        client_id=client.client_id, slug=client.slug, name=client.name, scopes=list(client.scopes), created_at=client.created_at
-    )
-
-
 @routes.get("/api/organizations/<org_slug>/api-resources/<resource_id>/clients")
 @member(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ResourceClientListResponse)
 async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:
@@ -385,7 +350,7 @@ async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -
     """
     page = query_args.page_request()
     result = await api_resources.list_clients(ports(), acting(), path_id(resource_id), page)
-    return ResourceClientListResponse(clients=[_to_client(client) for client in result.items], pagination=pagination(page, result.total))
+    return ResourceClientListResponse(clients=ResourceClientResponse.list_of(result.items), pagination=pagination(page, result.total))
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")
@@ -399,7 +364,9 @@ async def save_client(org_slug: str, resource_id: str, client_id: str, data: Res
     The application belongs to the same organization. It can ask for all scopes of the API resource on
     behalf of its users, who agree to them. The scopes in the body are those that it gets for itself.
     """
-    return _to_client(await api_resources.save_client(ports(), acting(), path_id(resource_id), path_id(client_id), data.scopes))
+    return ResourceClientResponse.of(
+        await api_resources.save_client(ports(), acting(), path_id(resource_id), path_id(client_id), data.scopes)
+    )
 
 
 @routes.delete("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from core.programs.model.credentials import Credential, CredentialKind, NewCredential, parse_trust
+from core.programs.model.credentials import Credential, CredentialKind, NewCredential, PipelineTrust, parse_trust
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.context import app_context
 
@@ -80,28 +80,17 @@ def to_credential_request(data: CredentialRequest) -> NewCredential:
     return NewCredential(data.kind, data.name, public_key=data.public_key, trust=trust, expires_at=data.expires_at)
 
 
-def _fields(credential: Credential) -> dict[str, Any]:
-    trust = credential.trust
-    return {
-        "id": credential.id,
-        "kind": credential.kind,
-        "name": credential.name,
-        "hint": credential.hint,
-        "issuer": None if trust is None else trust.issuer,
-        "audience": None if trust is None else trust.audience,
-        "subject": None if trust is None else trust.subject,
-        "expires_at": credential.expires_at,
-        "created_by": credential.created_by,
-        "created_at": credential.created_at,
-        "last_used_at": credential.last_used_at,
-    }
-
-
 def to_credential_response(credential: Credential) -> CredentialResponse:
     """Return the response for a credential."""
-    return CredentialResponse(**_fields(credential))
+    return CredentialResponse.of(credential, **_trust_fields(credential.trust))
 
 
 def to_created_response(credential: Credential, secret: str | None) -> CreatedCredentialResponse:
     """Return the response for a new credential, with its secret if it has one."""
-    return CreatedCredentialResponse(**_fields(credential), secret=secret)
+    return CreatedCredentialResponse.of(credential, **_trust_fields(credential.trust), secret=secret)
+
+
+def _trust_fields(trust: PipelineTrust | None) -> dict[str, str | None]:
+    if trust is None:
+        return {"issuer": None, "audience": None, "subject": None}
+    return {"issuer": trust.issuer, "audience": trust.audience, "subject": trust.subject}

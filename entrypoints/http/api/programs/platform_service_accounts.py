@@ -27,7 +27,7 @@ from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import validate_request
 from entrypoints.http.edge.context import no_content, ports, signed_in
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -36,7 +36,6 @@ routes = Blueprint("platform_service_accounts", __name__)
 
 @routes.get("/api/platform/service-accounts")
 @platform_owner(Capability.PLATFORM_OWN, programs=Programs.IF_GRANTED)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(PlatformServiceAccountListResponse)
 async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResponse:

@@ -1,7 +1,6 @@
 """The requests and responses of service accounts. Those of an organization have a role, too."""
 
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
 from pydantic import Field
@@ -122,26 +121,20 @@ def to_changes(data: PlatformServiceAccountUpdateRequest) -> ServiceAccountChang
 def to_response(listed: ListedServiceAccount) -> ServiceAccountResponse:
     """Return the response for a service account of an organization."""
     assert listed.account.role is not None, "the account is one of an organization"
-    return ServiceAccountResponse(**_fields(listed), role=listed.account.role)
+    return ServiceAccountResponse.of(listed.account, **_differing_fields(listed))
 
 
 def to_platform_response(listed: ListedServiceAccount) -> PlatformServiceAccountResponse:
     """Return the response for a service account of the platform."""
-    return PlatformServiceAccountResponse(**_fields(listed))
+    return PlatformServiceAccountResponse.of(listed.account, **_differing_fields(listed))
 
 
-def _fields(listed: ListedServiceAccount) -> dict[str, Any]:
-    account = listed.account
+def _differing_fields(listed: ListedServiceAccount) -> dict[str, object]:
     return {
-        "id": account.id,
-        "name": account.name,
-        "owner_id": account.owner_id,
         "owner_email": listed.owner_email,
         "is_active": listed.is_active,
-        "scopes": scopes_in_order(account.scopes),
-        "granted_capabilities": in_declared_order(account.granted),
-        "created_by": account.created_by,
-        "created_at": account.created_at,
+        "scopes": scopes_in_order(listed.account.scopes),
+        "granted_capabilities": in_declared_order(listed.account.granted),
     }
 
 

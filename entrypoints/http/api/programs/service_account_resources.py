@@ -42,9 +42,7 @@ class AccountResourceListResponse(ResponseModel):
 
 
 def _to_response(resource: AccountResource) -> AccountResourceResponse:
-    return AccountResourceResponse(
-        id=resource.resource_id, identifier=resource.identifier, name=resource.name, scopes=list(resource.scopes)
-    )
+    return AccountResourceResponse.of(resource, id=resource.resource_id)
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/api-resources")

@@ -33,7 +33,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import ResponseModel, validate_request
 from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -56,7 +56,6 @@ def existing_account(view: View) -> View:
 
 @routes.get("/api/organizations/<org_slug>/service-accounts")
 @member(Capability.SERVICE_ACCOUNTS_MANAGE, programs=Programs.IF_GRANTED)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ServiceAccountListResponse)
 async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountListResponse:
@@ -182,12 +181,7 @@ class CreatedSecretsResponse(ResponseModel):
 
 
 def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsResponse:
-    return CreatedSecretsResponse(
-        secrets=[
-            CreatedSecretResponse(kind=each.kind, id=each.id, name=each.name, prefix=each.prefix, application=each.holder)
-            for each in secrets
-        ]
-    )
+    return CreatedSecretsResponse(secrets=[CreatedSecretResponse.of(each, application=each.holder) for each in secrets])
 
 
 @routes.get("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")

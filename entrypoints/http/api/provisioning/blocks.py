@@ -10,7 +10,7 @@ from core.provisioning import blocks
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, no_content, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -34,7 +34,6 @@ class DirectoryBlockListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/directory-blocks")
 @member(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(DirectoryBlockListResponse)
 async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockListResponse:
@@ -46,7 +45,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
     page = query_args.page_request()
     listed = await blocks.list_page(ports(), acting(), page)
     return DirectoryBlockListResponse(
-        blocks=[DirectoryBlockResponse(user_id=block.user_id, email=block.email, since=block.since) for block in listed.items],
+        blocks=DirectoryBlockResponse.list_of(listed.items),
         pagination=pagination(page, listed.total),
     )
 

@@ -13,14 +13,7 @@ from core.provisioning import service_groups
 from core.provisioning.model import filters as scim_filters
 from core.provisioning.model.groups import GroupChanges, GroupCreationUnsupported, ScimGroup, parse_group, parse_group_patch
 from core.provisioning.model.schemas import GROUP, GROUP_URN, USER
-from entrypoints.http.api.provisioning.models import (
-    GROUP_LIST_RESPONSE,
-    GROUP_REQUEST,
-    GROUP_RESPONSE,
-    PAGING,
-    PATCH_REQUEST,
-    PROJECTION,
-)
+from entrypoints.http.api.provisioning.models import GROUP_LIST_RESPONSE, GROUP_REQUEST, GROUP_RESPONSE, PAGING, PATCH_REQUEST, PROJECTION
 from entrypoints.http.api.provisioning.protocol import (
     Projection,
     check_body,

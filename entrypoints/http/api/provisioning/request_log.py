@@ -7,11 +7,9 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.provisioning import request_log
-from core.provisioning.model.directories import ScimRequest
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.context import acting, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 
@@ -42,19 +40,6 @@ class ScimRequestListResponse(ResponseModel):
     requests: list[ScimRequestResponse] = Field(description="The last 100 requests, newest first.")
 
 
-def _to_response(request: ScimRequest) -> ScimRequestResponse:
-    return ScimRequestResponse(
-        at=request.at,
-        token_id=request.token_id,
-        method=request.method,
-        path=request.path,
-        attributes=request.attributes,
-        status=request.status,
-        scim_type=request.scim_type,
-        error=request.error,
-    )
-
-
 class ScimRequestsQuery(Query):
     """The filter of the requests."""
 
@@ -63,7 +48,6 @@ class ScimRequestsQuery(Query):
 
 @routes.get("/api/organizations/<org_slug>/scim-requests")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(ScimRequestsQuery)
 @returns(ScimRequestListResponse)
 async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimRequestListResponse:
@@ -73,4 +57,4 @@ async def list_requests(org_slug: str, query_args: ScimRequestsQuery) -> ScimReq
     revoked token are not listed. A request appears shortly after its response.
     """
     requests = await request_log.list_last(ports(), acting(), failed=query_args.failed)
-    return ScimRequestListResponse(requests=[_to_response(request) for request in requests])
+    return ScimRequestListResponse(requests=ScimRequestResponse.list_of(requests))

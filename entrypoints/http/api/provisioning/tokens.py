@@ -7,7 +7,6 @@ from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
-from core.provisioning.model.directories import ScimToken
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
 from entrypoints.http.edge.context import acting, no_content, ports
@@ -41,10 +40,6 @@ class CreatedScimTokenResponse(ScimTokenResponse):
     token: str = Field(description="The secret. Your directory sends it as `Authorization: Bearer`.")
 
 
-def _to_response(token: ScimToken) -> ScimTokenResponse:
-    return ScimTokenResponse(id=token.id, name=token.name, prefix=token.prefix, created_at=token.created_at, expires_at=token.expires_at)
-
-
 @routes.post("/api/organizations/<org_slug>/scim-tokens")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(ScimTokenRequest)
@@ -56,7 +51,7 @@ async def create(org_slug: str, data: ScimTokenRequest) -> CreatedScimTokenRespo
     organization can have 100 tokens.
     """
     token, secret = await scim_tokens.create(ports(), acting(), data.name, data.expires_at)
-    return CreatedScimTokenResponse(**dict(_to_response(token)), token=secret)
+    return CreatedScimTokenResponse.of(token, token=secret)
 
 
 class ScimTokenListResponse(ResponseModel):
@@ -75,7 +70,7 @@ async def list_tokens(org_slug: str) -> ScimTokenListResponse:
     The list is complete; it has no pages. Secrets are not returned.
     """
     tokens = await scim_tokens.list_tokens(ports(), acting())
-    return ScimTokenListResponse(tokens=[_to_response(token) for token in tokens], total=len(tokens))
+    return ScimTokenListResponse(tokens=ScimTokenResponse.list_of(tokens), total=len(tokens))
 
 
 @routes.delete("/api/organizations/<org_slug>/scim-tokens/<token_id>")

@@ -7,7 +7,7 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.tenancy import branding
-from core.tenancy.model.settings import MAX_LOGO_URL, BrandingSettings
+from core.tenancy.model.settings import MAX_LOGO_URL
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional, validate_request
 from entrypoints.http.edge.context import acting, ports
@@ -27,10 +27,6 @@ class BrandingResponse(ResponseModel):
     product_name: str | None = Field(description="The name that emails and pages show instead of the organization's name.")
 
 
-def _to_response(settings: BrandingSettings) -> BrandingResponse:
-    return BrandingResponse(logo_url=settings.logo_url, primary_color=settings.primary_color, product_name=settings.product_name)
-
-
 @routes.get("/api/organizations/<org_slug>/branding")
 @member(Capability.ORGANIZATION_VIEW)
 @returns(BrandingResponse)
@@ -40,7 +36,7 @@ async def get_branding(org_slug: str) -> BrandingResponse:
     Branding is the name, logo and color of the organization's emails and of the pages that they
     link to.
     """
-    return _to_response(await branding.get_settings(ports(), acting()))
+    return BrandingResponse.of(await branding.get_settings(ports(), acting()))
 
 
 class BrandingUpdateRequest(RequestModel):
@@ -70,4 +66,4 @@ async def update(org_slug: str, data: BrandingUpdateRequest) -> BrandingResponse
     settings = await branding.update(
         ports(), acting(), logo_url=data.logo_url, primary_color=data.primary_color, product_name=data.product_name
     )
-    return _to_response(settings)
+    return BrandingResponse.of(settings)

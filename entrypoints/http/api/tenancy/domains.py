@@ -45,11 +45,9 @@ class DomainResponse(ResponseModel):
 
 
 def _to_response(claim: DomainClaim) -> DomainResponse:
-    return DomainResponse(
-        domain=claim.domain,
+    return DomainResponse.of(
+        claim,
         verified=claim.verified_at is not None,
-        verified_at=claim.verified_at,
-        created_at=claim.created_at,
         record=TxtRecordResponse(type="TXT", name=claim.record_name, value=claim.record_value),
     )
 
@@ -132,7 +130,6 @@ class ForeignAccountListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ForeignAccountListResponse)
 async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
@@ -151,7 +148,7 @@ def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
     organization = None
     if account.org_slug is not None and account.org_name is not None:
         organization = ForeignOrganizationResponse(slug=account.org_slug, name=account.org_name)
-    return ForeignAccountResponse(user_id=account.user_id, email=account.email, created_at=account.created_at, organization=organization)
+    return ForeignAccountResponse.of(account, organization=organization)
 
 
 class ForeignInvitationResponse(ResponseModel):
@@ -172,7 +169,6 @@ class ForeignInvitationListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(PageQuery)
 @returns(ForeignInvitationListResponse)
 async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
@@ -183,11 +179,8 @@ async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> Fore
     page = query_args.page_request()
     listed = await domains.list_foreign_invitations(ports(), acting(), page)
     invitations = [
-        ForeignInvitationResponse(
-            email=invitation.email,
-            created_at=invitation.created_at,
-            expires_at=invitation.expires_at,
-            organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name),
+        ForeignInvitationResponse.of(
+            invitation, organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name)
         )
         for invitation in listed.items
     ]

@@ -7,12 +7,11 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
-from core.tenancy.model.organizations import ListedOrganization, Organization, Tier
+from core.tenancy.model.organizations import ListedOrganization, Organization
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs, View
@@ -57,18 +56,7 @@ async def list_tiers() -> list[TierResponse]:
 
     The operator defines the tiers in the settings. The smallest tier comes first.
     """
-    return [_to_tier_response(tier) for tier in await governance.list_tiers(ports())]
-
-
-def _to_tier_response(tier: Tier) -> TierResponse:
-    return TierResponse(
-        id=tier.id,
-        name=tier.name,
-        display_name=tier.display_name,
-        default_max_services=tier.default_max_services,
-        default_max_users=tier.default_max_users,
-        price_cents=tier.price_cents,
-    )
+    return TierResponse.list_of(await governance.list_tiers(ports()))
 
 
 class PlatformOrganizationResponse(OrganizationResponse):
@@ -124,7 +112,7 @@ class OrganizationsQuery(PartQuery):
 
 @routes.get("/api/platform/organizations")
 @platform_owner(Capability.PLATFORM_ORGANIZATIONS_VIEW)
-@refuses(400, 404)
+@refuses(404)
 @validate_querystring(OrganizationsQuery)
 @returns(OrganizationListResponse)
 async def list_organizations(query_args: OrganizationsQuery) -> OrganizationListResponse:
@@ -143,14 +131,10 @@ def _to_listed_response(listed: ListedOrganization) -> ListedOrganizationRespons
     tier = listed.organization.tier
     return ListedOrganizationResponse(
         organization=_to_response(listed.organization),
-        owner=_to_owner_response(listed.owner),
-        tier=TierReferenceResponse(id=tier.id, name=tier.name, display_name=tier.display_name) if tier else None,
+        owner=OrganizationOwnerResponse.of(listed.owner),
+        tier=TierReferenceResponse.of(tier) if tier else None,
         resembles=list(listed.resembles),
     )
-
-
-def _to_owner_response(owner: AccountSummary) -> OrganizationOwnerResponse:
-    return OrganizationOwnerResponse(id=owner.id, email=owner.email, is_platform_owner=owner.is_platform_owner, created_at=owner.created_at)
 
 
 def _to_response(organization: Organization) -> PlatformOrganizationResponse:

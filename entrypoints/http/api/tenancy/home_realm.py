@@ -10,7 +10,6 @@ from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
-from core.tenancy.model.domains import HomeRealmRoute
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
 from entrypoints.http.edge.context import acting, app_context, ports
@@ -53,14 +52,6 @@ class HomeRealmRouteListResponse(ResponseModel):
     domains: list[HomeRealmRouteResponse] = Field(description="The routes, ordered by domain.")
 
 
-def _to_list_response(home_realm_routes: list[HomeRealmRoute]) -> HomeRealmRouteListResponse:
-    return HomeRealmRouteListResponse(
-        domains=[
-            HomeRealmRouteResponse(domain=route.domain, provider=route.provider, verified=route.verified) for route in home_realm_routes
-        ]
-    )
-
-
 @routes.get("/api/organizations/<org_slug>/hrd")
 @member(Capability.INTEGRATIONS_MANAGE)
 @returns(HomeRealmRouteListResponse)
@@ -70,7 +61,7 @@ async def list_routes(org_slug: str) -> HomeRealmRouteListResponse:
     A route names the identity provider for users with an email address at a domain. The route is in
     use while `verified` is true.
     """
-    return _to_list_response(await home_realm.list_routes(ports(), acting()))
+    return HomeRealmRouteListResponse(domains=HomeRealmRouteResponse.list_of(await home_realm.list_routes(ports(), acting())))
 
 
 @routes.put("/api/organizations/<org_slug>/hrd")
@@ -84,7 +75,9 @@ async def replace_routes(org_slug: str, data: HomeRealmRoutesRequest) -> HomeRea
     the organization verifies its domain.
     """
     new_routes = [(Domain(route.domain), route.provider) for route in data.domains]
-    return _to_list_response(await home_realm.replace_routes(ports(), acting(), new_routes))
+    return HomeRealmRouteListResponse(
+        domains=HomeRealmRouteResponse.list_of(await home_realm.replace_routes(ports(), acting(), new_routes))
+    )
 
 
 class EmailLookupRequest(RequestModel):

@@ -155,7 +155,6 @@ class InvitationsQuery(PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/invitations")
 @member(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(InvitationsQuery)
 @returns(list[ListedInvitationResponse])
 async def list_invitations(org_slug: str, query_args: InvitationsQuery) -> tuple[list[ListedInvitationResponse], int, dict[str, str]]:
@@ -211,22 +210,12 @@ def _to_listed_response(listed: ListedInvitation) -> ListedInvitationResponse:
     inviter = listed.inviter
     return ListedInvitationResponse(
         invitation=_to_response(listed.invitation),
-        inviter=InviterResponse(id=inviter.id, email=inviter.email, created_at=inviter.created_at),
+        inviter=InviterResponse.of(inviter),
     )
 
 
 def _to_response(invitation: Invitation) -> InvitationResponse:
-    return InvitationResponse(
-        id=invitation.id,
-        org_id=invitation.org_id,
-        email=invitation.email,
-        role=invitation.role,
-        invited_by=invitation.invited_by,
-        status=invitation.status,
-        token=invitation.shown_hash.hex(),
-        expires_at=invitation.expires_at,
-        created_at=invitation.created_at,
-    )
+    return InvitationResponse.of(invitation, token=invitation.shown_hash.hex())
 
 
 # Recipients
@@ -266,13 +255,9 @@ async def list_received() -> list[ReceivedInvitationResponse]:
 
 def _to_received_response(received: ReceivedInvitation) -> ReceivedInvitationResponse:
     invitation = received.invitation
-    return ReceivedInvitationResponse(
-        id=invitation.id,
-        email=invitation.email,
-        role=invitation.role,
+    return ReceivedInvitationResponse.of(
+        invitation,
         token=invitation.shown_hash.hex(),
-        expires_at=invitation.expires_at,
-        created_at=invitation.created_at,
         organization=InvitingOrganizationResponse(slug=received.organization_slug, name=received.organization_name),
     )
 

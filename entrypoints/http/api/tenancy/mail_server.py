@@ -9,7 +9,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck, SmtpSettings
+from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
@@ -54,18 +54,6 @@ class MailServerResponse(ResponseModel):
     tls: bool = Field(description="Whether the connection is encrypted.")
 
 
-def _to_response(settings: SmtpSettings) -> MailServerResponse:
-    return MailServerResponse(
-        host=settings.host,
-        port=settings.port,
-        username=settings.username,
-        has_password=settings.has_password,
-        from_email=settings.from_email,
-        from_name=settings.from_name,
-        tls=settings.tls,
-    )
-
-
 @routes.post("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @validate_request(MailServerRequest)
@@ -87,7 +75,7 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
         from_name=data.from_name,
         tls=data.tls,
     )
-    return _to_response(await mail_server.configure(ports(), caller, server))
+    return MailServerResponse.of(await mail_server.configure(ports(), caller, server))
 
 
 @routes.get("/api/organizations/<org_slug>/smtp")
@@ -99,7 +87,7 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
     The response does not contain the password. 404 if the organization has not set up a mail
     server.
     """
-    return _to_response(await mail_server.get_settings(ports(), acting()))
+    return MailServerResponse.of(await mail_server.get_settings(ports(), acting()))
 
 
 @routes.delete("/api/organizations/<org_slug>/smtp")

@@ -12,7 +12,7 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder
 from core.tenancy.model.organizations import LimitSource
-from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse, membership_to_response
+from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
@@ -70,7 +70,6 @@ class MemberListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/members")
 @member(Capability.MEMBERS_VIEW)
-@refuses(400)
 @validate_querystring(MembersQuery)
 @returns(MemberListResponse)
 async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListResponse:
@@ -206,7 +205,7 @@ async def change_role(org_slug: str, user_id: UUID, data: RoleRequest) -> RoleCh
     """
     changed = await members.change_role(ports(), acting(), user_id, data.role)
     return RoleChangeResponse(
-        user=MemberReferenceResponse(id=changed.user_id, email=changed.email), membership=membership_to_response(changed.membership)
+        user=MemberReferenceResponse(id=changed.user_id, email=changed.email), membership=MembershipResponse.of(changed.membership)
     )
 
 

@@ -61,30 +61,7 @@ class MembershipResponse(ResponseModel):
 
 
 def organization_to_response(organization: Organization) -> OrganizationResponse:
-    return OrganizationResponse(
-        id=organization.id,
-        slug=organization.slug,
-        name=organization.name,
-        status=organization.status,
-        tier_id=organization.tier.id if organization.tier else None,
-        max_services=organization.max_services,
-        max_users=organization.max_users,
-        device_trust_days=organization.device_trust_days,
-        personal_tokens=organization.personal_tokens,
-        created_at=organization.created_at,
-        updated_at=organization.updated_at,
-        approved_at=organization.approved_at,
-    )
-
-
-def membership_to_response(membership: Membership) -> MembershipResponse:
-    return MembershipResponse(
-        id=membership.id,
-        org_id=membership.org_id,
-        user_id=membership.user_id,
-        role=membership.role,
-        created_at=membership.created_at,
-    )
+    return OrganizationResponse.of(organization, tier_id=organization.tier.id if organization.tier else None)
 
 
 class OrganizationRequest(RequestModel):
@@ -106,7 +83,7 @@ class OwnOrganizationResponse(ResponseModel):
 
 
 def _to_own_response(organization: Organization, membership: Membership) -> OwnOrganizationResponse:
-    return OwnOrganizationResponse(organization=organization_to_response(organization), membership=membership_to_response(membership))
+    return OwnOrganizationResponse(organization=organization_to_response(organization), membership=MembershipResponse.of(membership))
 
 
 @routes.post("/api/organizations")
@@ -236,10 +213,8 @@ async def select(org_slug: str) -> SelectedOrganizationResponse:
     """
     caller = acting_member()
     membership, tokens = await sessions.select_organization(ports(), caller)
-    return SelectedOrganizationResponse(
+    return SelectedOrganizationResponse.of(
+        tokens,
         user=MemberUserResponse(id=caller.user_id, email=caller.email, is_platform_owner=caller.is_platform_owner),
-        membership=membership_to_response(membership),
-        access_token=tokens.access_token,
-        refresh_token=tokens.refresh_token,
-        expires_in=tokens.expires_in,
+        membership=MembershipResponse.of(membership),
     )

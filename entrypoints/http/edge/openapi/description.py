@@ -138,6 +138,7 @@ class Provider(OpenAPIProvider):
         docs, access = docs_of(view), access_of(view)
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
+        has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])  # a model of it, which can refuse values
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
         _complete_body(operation, docs)
         if docs.security or access.credentials is not Credentials.NONE:
@@ -146,7 +147,8 @@ class Provider(OpenAPIProvider):
             operation["description"] = _as_in_api(docs.api)
         if access.is_of_api and (text := SIGN_IN_AGES.get(access.sign_in_age(method.upper()))):
             operation["description"] = "\n\n".join(filter(None, (operation.get("description"), text)))
-        errors = _errors(rule, _error_statuses(rule, method, docs, access, has_body="requestBody" in operation), docs)
+        statuses = _error_statuses(rule, method, docs, access, has_body="requestBody" in operation)
+        errors = _errors(rule, statuses | {400} if has_query else statuses, docs)
         operation["responses"] = _responses(operation["responses"], errors, docs, access)
 
 

@@ -30,16 +30,8 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    console_page,
-    on_refusal,
-    read_console_form,
-    redirect_with_notice,
-)
+from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form
 
 routes = Blueprint("account_access", __name__)
 

@@ -33,17 +33,16 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
     Form,
-    console_page,
     on_refusal,
     once,
     ports_once,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
 )
 

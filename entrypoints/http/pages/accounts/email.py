@@ -14,16 +14,8 @@ from core.kernel.values import Email
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    console_page,
-    on_refusal,
-    read_console_form,
-    redirect_with_notice,
-)
+from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form
 
 routes = Blueprint("account_email", __name__)
 

@@ -11,7 +11,6 @@ from core.privacy import personal_data
 from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_event
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
@@ -29,7 +28,6 @@ class LogQuery(ListQuery, PageQuery):
 
 @routes.get("/app/account/two-factor/log")
 @page_session
-@refuses(400)
 @validate_querystring(LogQuery)
 @shows("GET /api/user/mfa/events")
 async def show_own_second_factor_log(query_args: LogQuery) -> Response:
@@ -42,7 +40,6 @@ async def show_own_second_factor_log(query_args: LogQuery) -> Response:
 
 @routes.get("/app/account/exports")
 @page_session
-@refuses(400)
 @validate_querystring(LogQuery)
 @shows("GET /api/user/privacy-log")
 async def show_own_exports(query_args: LogQuery) -> Response:
@@ -55,7 +52,6 @@ async def show_own_exports(query_args: LogQuery) -> Response:
 
 @routes.get(f"{PERSON}/log")
 @platform_page
-@refuses(400)
 @validate_querystring(LogQuery)
 @shows(f"GET {API}/mfa/events", f"GET {API}/privacy-log")
 async def show_logs_of_person(user_id: str, query_args: LogQuery) -> Response:

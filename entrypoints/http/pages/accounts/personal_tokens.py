@@ -18,29 +18,21 @@ from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
     Form,
-    ListQuery,
     accepts,
-    checked,
-    console_page,
-    neighbors,
     on_refusal,
     once,
-    organization_path,
     ports_once,
     read_console_form,
-    redirect_with_notice,
-    secret_page,
-    shows,
-    to_model,
-    to_number,
 )
+from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
 
@@ -89,7 +81,6 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.get(f"{LIST}/new")
 @page_session
-@refuses(400)
 @validate_querystring(NewTokenQuery)
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
@@ -145,7 +136,6 @@ class TokensQuery(ListQuery, PageQuery):
 
 @routes.get(IN_ORGANIZATION)
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(TokensQuery)
 @shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:

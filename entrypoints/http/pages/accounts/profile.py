@@ -21,15 +21,8 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    console_page,
-    on_refusal,
-    redirect_with_notice,
-)
+from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal
 
 routes = Blueprint("account_profile", __name__)
 

@@ -19,25 +19,12 @@ from entrypoints.http.api.applications.service_access import AssignmentRequest, 
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, asks_again, count
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    console_page,
-    is_checked,
-    neighbors,
-    on_refusal,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
 
@@ -113,7 +100,6 @@ async def _assignment_values(typed: Form, service_slug: str, query: ListedAssign
 
 @routes.get(ASSIGNMENTS)
 @member_page(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(ListedAssignmentsQuery)
 @shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
 async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
@@ -148,7 +134,6 @@ class TestQuery(ListQuery, SignInPreviewQuery):
 
 @routes.get(f"{APPLICATION}/test")
 @member_page(Capability.SERVICES_MANAGE)
-@refuses(400)
 @validate_querystring(TestQuery)
 @shows(f"GET {SERVICE}/sign-in-preview")
 async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:

@@ -10,7 +10,6 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.edge.rendering.labels import label, sign_in_methods
 from entrypoints.http.pages.charts import draw_days
@@ -29,7 +28,6 @@ class AnalyticsQuery(ListQuery, DateRangeQuery):
 
 @routes.get("/app/organizations/<org_slug>/analytics")
 @member_page(Capability.ANALYTICS_VIEW)
-@refuses(400)
 @validate_querystring(AnalyticsQuery)
 @shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
 async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:

@@ -13,30 +13,12 @@ from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Form,
-    ListQuery,
-    accepts,
-    checked,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    secret_page,
-    shows,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("api_key_pages", __name__)
 
@@ -57,7 +39,6 @@ class KeysQuery(ListQuery, PartQuery):
 
 @routes.get(KEYS)
 @member_page(Capability.API_KEYS_VIEW)
-@refuses(400)
 @validate_querystring(KeysQuery)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
 async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:

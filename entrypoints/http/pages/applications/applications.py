@@ -22,23 +22,17 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS, label
 from entrypoints.http.pages.applications import client_settings
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, redirect_with_notice, secret_page, with_query
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     REDIRECTED,
     Form,
-    ListQuery,
-    console_page,
-    may,
     on_refusal,
     once,
-    organization_path,
     ports_once,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
-    secret_page,
-    with_query,
 )
 
 routes = Blueprint("applications", __name__)
@@ -100,7 +94,7 @@ def _row(service: Service) -> dict[str, Any]:
 
 @routes.get(APPLICATIONS)
 @member_page(Capability.SERVICES_VIEW)
-@refuses(400, 403)
+@refuses(403)
 @validate_querystring(ApplicationsQuery)
 @describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:

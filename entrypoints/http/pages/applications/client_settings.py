@@ -17,7 +17,7 @@ from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.context import ports
-from entrypoints.http.pages.console import FieldInvalid
+from entrypoints.http.pages.form_values import FieldInvalid
 
 FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields
 ON_PAGE: Final[Mapping[str, OnPage]] = {

@@ -10,18 +10,9 @@ from core.kernel.roles import Capability
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import accepts, read_console_form
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -37,7 +28,6 @@ class UsersQuery(ListQuery, PageQuery):
 
 @routes.get(LIST)
 @member_page(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(UsersQuery)
 @shows(f"GET {API}")
 async def show_users(org_slug: str, query_args: UsersQuery) -> Response:

@@ -18,27 +18,21 @@ from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
-    ListQuery,
     accepts,
-    console_page,
     create_with_free_slug,
     once,
-    organization_path,
     ports_once,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
-    shows,
-    to_lines,
-    to_model,
     wrong_field,
 )
+from entrypoints.http.pages.form_values import to_lines, to_model
 
 routes = Blueprint("new_application_pages", __name__)
 
@@ -93,7 +87,6 @@ class KindQuery(ListQuery):
 
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_CREATE)
-@refuses(400)
 @validate_querystring(KindQuery)
 @shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:

@@ -16,25 +16,12 @@ from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    ports_once,
-    redirect_with_notice,
-    shows,
-    to_lines,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
 
@@ -137,7 +124,6 @@ class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
 
 @routes.get(f"{APPLICATION}/subscriptions")
 @member_page(Capability.END_USERS_VIEW)
-@refuses(400)
 @validate_querystring(SubscriptionsOfServiceQuery)
 @shows(f"GET {SERVICE}/subscriptions")
 async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:

@@ -13,17 +13,9 @@ from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentia
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    console_page,
-    on_refusal,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("provider_pages", __name__)
 

@@ -21,24 +21,21 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
     FOREIGN_FORM,
     NOT_ACCEPTED,
     Form,
     accepts,
-    console_page,
-    is_checked,
     on_refusal,
     once,
     ports_once,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
-    shows,
-    to_model,
     wrong_field,
 )
+from entrypoints.http.pages.form_values import is_checked, to_model
 from ports import Ports
 
 routes = Blueprint("saml_configuration_pages", __name__)

@@ -12,7 +12,8 @@ from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.rendering.labels import label
-from entrypoints.http.pages.console import FOREIGN_FORM, REDIRECTED, console_page, read_console_form, redirect_with_notice
+from entrypoints.http.pages.console import console_page, redirect_with_notice
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, REDIRECTED, read_console_form
 
 routes = Blueprint("account_subscriptions", __name__)
 

@@ -11,20 +11,9 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    ports_once,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.eventing.webhooks import API_OF_ONE, ONE, webhooks_path
 
 routes = Blueprint("delivery_pages", __name__)
@@ -62,7 +51,6 @@ def explain_failure(delivery: Delivery) -> str | None:
 
 @routes.get(LIST)
 @member_page(Capability.WEBHOOKS_MANAGE)
-@refuses(400)
 @validate_querystring(ListedDeliveriesQuery)
 @shows(f"GET {API}", f"POST {API_OF_ONE}/test")
 async def show_deliveries(org_slug: str, webhook_id: str, query_args: ListedDeliveriesQuery) -> Response:

@@ -18,7 +18,7 @@ from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_en
 from entrypoints.http.api.eventing.platform_log import PlatformAuditEntryResponse, PlatformAuditExportQuery, PlatformAuditQuery
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import describes, refuses
+from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
@@ -85,7 +85,6 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
 
 @routes.get(LOG)
 @member_page(Capability.AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(AuditLogQuery)
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
@@ -98,7 +97,6 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
 
 @routes.get(f"{LOG}/export")
 @member_page(Capability.AUDIT_VIEW)
-@refuses(400)
 @validate_querystring(AuditFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Response:
@@ -132,7 +130,6 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 
 @routes.get(PLATFORM_LOG)
 @platform_page
-@refuses(400)
 @validate_querystring(PlatformLogQuery)
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformLogQuery) -> Response:
@@ -145,7 +142,6 @@ async def show_platform_log(query_args: PlatformLogQuery) -> Response:
 
 @routes.get(f"{PLATFORM_LOG}/export")
 @platform_page
-@refuses(400)
 @validate_querystring(PlatformFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformFileQuery) -> Response:

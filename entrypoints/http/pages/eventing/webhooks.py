@@ -16,24 +16,19 @@ from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     Form,
     accepts,
     check_typed_name,
-    checked,
-    console_page,
     on_refusal,
     once,
-    organization_path,
     ports_once,
     read_console_form,
-    redirect_with_notice,
-    secret_page,
-    shows,
-    to_model,
 )
+from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
 

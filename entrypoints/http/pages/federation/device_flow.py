@@ -92,7 +92,7 @@ async def verify() -> Response:
     body = await parameters(DeviceDecisionRequest)
     decision = DeviceDecision(body.action)
     await device_flow.decide(ports(), user, body.user_code, decision, _network())
-    return Response(DeviceDecisionResponse(status=decision.status).model_dump_json(), content_type="application/json")
+    return Response(DeviceDecisionResponse.of(decision).model_dump_json(), content_type="application/json")
 
 
 async def _verify_by_form(user: Visitor) -> Response:

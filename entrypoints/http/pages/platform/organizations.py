@@ -17,22 +17,10 @@ from entrypoints.http.api.tenancy.governance import (
 )
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.edge.context import ports, signed_in
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    console_page,
-    neighbors,
-    on_refusal,
-    redirect_with_notice,
-    shows,
-    to_model,
-    to_number,
-    to_optional,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.form_values import to_model, to_number, to_optional
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
 
 routes = Blueprint("platform_organization_pages", __name__)
@@ -51,7 +39,6 @@ class OrganizationListQuery(ListQuery, OrganizationsQuery):
 
 @routes.get(LIST)
 @platform_page
-@refuses(400)
 @validate_querystring(OrganizationListQuery)
 @shows(f"GET {API}")
 async def show_organizations(query_args: OrganizationListQuery) -> Response:

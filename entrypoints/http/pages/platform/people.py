@@ -22,27 +22,22 @@ from entrypoints.http.api.privacy import export_package
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page, refuses
+from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
-from entrypoints.http.pages.console import (
+from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
+from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     Form,
-    ListQuery,
     accepts,
     check_typed_name,
-    console_page,
     on_refusal,
     read_console_form,
-    redirect_with_notice,
     refused_console_page,
-    session_secret,
-    shows,
-    to_model,
-    with_query,
     wrong_field,
 )
+from entrypoints.http.pages.form_values import to_model
 from ports import Ports
 
 routes = Blueprint("people_pages", __name__)
@@ -62,7 +57,6 @@ class PeopleQuery(ListQuery, UserSearchQuery):
 
 @routes.get(LIST)
 @platform_page
-@refuses(400)
 @validate_querystring(PeopleQuery)
 @shows(f"GET {SEARCH}")
 async def show_people(query_args: PeopleQuery) -> Response:

@@ -23,29 +23,11 @@ from entrypoints.http.api.programs.api_resources import (
 )
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.access import POLICIES
-from entrypoints.http.pages.console import (
-    FieldInvalid,
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    checked,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_lines,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
 
@@ -212,7 +194,6 @@ async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuer
 
 @routes.get(f"{ONE}/access")
 @member_page(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(AssignedUsersQuery)
 @shows(
     f"GET {API_OF_ONE}/assignments",
@@ -282,7 +263,6 @@ async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuer
 
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.RESOURCES_VIEW)
-@refuses(400)
 @validate_querystring(ListedClientsQuery)
 @shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
 async def show_clients(org_slug: str, resource_id: str, query_args: ListedClientsQuery) -> Response:

@@ -17,16 +17,9 @@ from entrypoints.http.api.programs.credential_models import CredentialRequest, t
 from entrypoints.http.edge.bodies import decode
 from entrypoints.http.edge.context import app_context, ports
 from entrypoints.http.edge.rendering.labels import label
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    FieldInvalid,
-    ListQuery,
-    redirect_with_notice,
-    secret_page,
-    to_model,
-)
+from entrypoints.http.pages.console import ListQuery, redirect_with_notice, secret_page
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED
+from entrypoints.http.pages.form_values import FieldInvalid, to_model
 
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."

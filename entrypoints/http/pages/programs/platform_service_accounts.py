@@ -6,9 +6,9 @@ from quart import Blueprint, Response
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import validate_querystring
-from entrypoints.http.pages.console import accepts, once, shows
+from entrypoints.http.pages.console import shows
+from entrypoints.http.pages.console_forms import accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
@@ -23,7 +23,6 @@ API_OF_ONE: Final = f"{API}/<account_id>"
 
 @routes.get(LIST)
 @platform_page
-@refuses(400)
 @validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
 async def show_accounts(query_args: AccountsQuery) -> Response:
@@ -85,7 +84,6 @@ async def show_credentials(account_id: str) -> Response:
 
 @routes.get(f"{ONE}/credentials/new")
 @platform_page
-@refuses(400)
 @validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
 async def show_credential_form(account_id: str, query_args: NewCredentialQuery) -> Response:

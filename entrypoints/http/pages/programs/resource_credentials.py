@@ -8,20 +8,9 @@ from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    console_page,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, read_console_form
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, resource_values
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -52,7 +41,6 @@ async def show_credentials(org_slug: str, resource_id: str) -> Response:
 
 @routes.get(f"{CREDENTIALS}/new")
 @member_page(Capability.RESOURCES_MANAGE)
-@refuses(400)
 @validate_querystring(NewCredentialQuery)
 @shows(f"POST {API}")
 async def show_form(org_slug: str, resource_id: str, query_args: NewCredentialQuery) -> Response:

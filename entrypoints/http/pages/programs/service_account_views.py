@@ -27,20 +27,9 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
-from entrypoints.http.pages.console import (
-    ListQuery,
-    check_typed_name,
-    checked,
-    console_page,
-    neighbors,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    refused_console_page,
-    to_model,
-    wrong_field,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
+from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field
+from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 

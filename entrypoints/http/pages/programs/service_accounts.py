@@ -14,20 +14,10 @@ from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    checked,
-    console_page,
-    on_refusal,
-    once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-)
+from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form
+from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import SCOPE, AccountsQuery, find, path_of, values_of
@@ -43,7 +33,6 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {NoResourceScopes: "scopes", OwnSco
 
 @routes.get(LIST)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@refuses(400)
 @validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
 async def show_accounts(org_slug: str, query_args: AccountsQuery) -> Response:
@@ -105,7 +94,6 @@ async def show_credentials(org_slug: str, account_id: str) -> Response:
 
 @routes.get(f"{ONE}/credentials/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@refuses(400)
 @validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
 async def show_credential_form(org_slug: str, account_id: str, query_args: NewCredentialQuery) -> Response:

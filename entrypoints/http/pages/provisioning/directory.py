@@ -15,28 +15,11 @@ from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Form,
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    secret_page,
-    shows,
-    to_model,
-    to_start_of_day,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
 
@@ -139,7 +122,6 @@ class RequestsQuery(ListQuery, ScimRequestsQuery):
 
 @routes.get(f"{PAGE}/requests")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@refuses(400)
 @validate_querystring(RequestsQuery)
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
@@ -155,7 +137,6 @@ class BlocksQuery(ListQuery, PageQuery):
 
 @routes.get(f"{PAGE}/blocks")
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(BlocksQuery)
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
 async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:

@@ -15,17 +15,9 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import email_page, render
-from entrypoints.http.pages.console import (
-    Form,
-    accepts,
-    console_page,
-    on_refusal,
-    organization_path,
-    redirect_with_notice,
-    shows,
-    to_model,
-    to_optional,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
+from entrypoints.http.pages.form_values import to_model, to_optional
 
 routes = Blueprint("branding_pages", __name__)
 

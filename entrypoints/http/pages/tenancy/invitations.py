@@ -15,25 +15,10 @@ from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    FieldInvalid,
-    Form,
-    ListQuery,
-    accepts,
-    console_page,
-    neighbors,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
 
@@ -56,7 +41,6 @@ class InvitationListQuery(ListQuery, InvitationsQuery):
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
-@refuses(400)
 @validate_querystring(InvitationListQuery)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:

@@ -15,20 +15,9 @@ from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerN
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.pages.console import (
-    FOREIGN_FORM,
-    Form,
-    accepts,
-    console_page,
-    is_checked,
-    on_refusal,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
 

@@ -12,22 +12,10 @@ from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRol
 from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, asks_again, count
-from entrypoints.http.pages.console import (
-    Form,
-    ListQuery,
-    accepts,
-    check_typed_name,
-    console_page,
-    neighbors,
-    on_refusal,
-    organization_path,
-    read_console_form,
-    redirect_with_notice,
-    shows,
-)
+from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
 
 routes = Blueprint("member_pages", __name__)
 
@@ -50,7 +38,6 @@ class MembersListQuery(ListQuery, MembersQuery):
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_VIEW)
-@refuses(400)
 @validate_querystring(MembersListQuery)
 @shows(f"GET {API}")
 async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:

@@ -19,24 +19,9 @@ from entrypoints.http.api.tenancy.organizations import OrganizationRequest, Orga
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
 from entrypoints.http.pages.consequences import Question, ask, asks_again, count
-from entrypoints.http.pages.console import (
-    REASONS,
-    FieldInvalid,
-    Form,
-    accepts,
-    check_typed_name,
-    console_page,
-    create_with_free_slug,
-    is_checked,
-    on_refusal,
-    once,
-    organization_path,
-    ports_once,
-    redirect_with_notice,
-    shows,
-    to_model,
-    to_number,
-)
+from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, create_with_free_slug, on_refusal, once, ports_once
+from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
 
 routes = Blueprint("organization_pages", __name__)
 

@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.openapi import api_of
-from entrypoints.http.pages.console import ONCE_ATTRIBUTE
+from entrypoints.http.pages.console_forms import ONCE_ATTRIBUTE
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
 from tests.proof.access.console import DONE
 from tests.proof.access.state import changes_since, mark, state, undo

@@ -57,8 +57,8 @@ class ConsentListResponse(ResponseModel):
 
 
 def _to_resource(access: ResourceAccess) -> ConsentedResourceResponse:
-    scopes = [ConsentedScopeResponse(name=scope.name, description=scope.description) for scope in access.scopes]
-    return ConsentedResourceResponse(id=access.id, identifier=access.identifier, name=access.name, scopes=scopes)
+    scopes = ConsentedScopeResponse.list_of(access.scopes)
+    return ConsentedResourceResponse.of(access, scopes=scopes)
 
 
 @routes.get("/api/user/consents")
@@ -71,15 +71,13 @@ async def list_own() -> ConsentListResponse:
     of an API resource. A trusted application of your own organization does not ask, and is not listed.
     """
     responses = [
-        ConsentResponse(
-            service_id=consent.service_id,
+        ConsentResponse.of(
+            consent,
             slug=consent.service_slug,
             name=consent.service,
             organization=ApplicationOrganizationResponse(slug=consent.org_slug, name=consent.organization, logo_url=consent.logo_url),
             scopes=list(consent.scope),
             api_resources=[_to_resource(access) for access in consent.apis],
-            granted_at=consent.granted_at,
-            last_sign_in_at=consent.last_sign_in_at,
         )
         for consent in await consents.list_own(ports(), signed_in())
     ]

@@ -9,11 +9,7 @@ from core.authentication.tokens import dpop
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.pushed_requests import PAR_PATH, PRESENTED_WITHIN
-from entrypoints.http.api.federation.oauth.client_authentication import (
-    ClientRequest,
-    count_request,
-    identify_client_or_program,
-)
+from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, count_request, identify_client_or_program
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, TokenText
 from entrypoints.http.edge.context import app_context, ports

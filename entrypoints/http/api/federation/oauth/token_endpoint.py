@@ -156,13 +156,11 @@ async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
 
 
 def _to_response(tokens: TokenPair | ProgramToken) -> tuple[TokenResponse, int, dict[str, str]]:
-    response = TokenResponse(
-        access_token=tokens.access_token,
+    response = TokenResponse.of(
+        tokens,
         token_type="DPoP" if tokens.is_bound else "Bearer",
-        expires_in=tokens.expires_in,
         refresh_token=tokens.refresh_token if isinstance(tokens, TokenPair) else None,
         id_token=tokens.id_token if isinstance(tokens, TokenPair) else None,
-        scope=tokens.scope,
     )
     return response, 200, {"Cache-Control": "no-store", "Pragma": "no-cache"}
 

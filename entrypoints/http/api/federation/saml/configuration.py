@@ -127,13 +127,7 @@ class ActivatedSamlCertificateResponse(SamlCertificateResponse):
 
 
 def _to_response(certificate: SamlCertificate, *, is_active: bool = True) -> SamlCertificateResponse:
-    return SamlCertificateResponse(
-        public_key=certificate.certificate,
-        valid_from=certificate.valid_from,
-        valid_until=certificate.valid_until,
-        is_active=is_active,
-        created_at=certificate.created_at,
-    )
+    return SamlCertificateResponse.of(certificate, public_key=certificate.certificate, is_active=is_active)
 
 
 @routes.post(SAML)
@@ -161,16 +155,9 @@ async def get_configuration(org_slug: str, service_slug: str) -> SamlConfigurati
     """
     configuration, has_certificate = await saml.get_configuration(ports(), acting(), service_slug)
     mapping = configuration.attribute_mapping
-    return SamlConfigurationResponse(
-        enabled=configuration.enabled,
-        entity_id=configuration.entity_id,
-        acs_url=configuration.acs_url,
-        slo_url=configuration.slo_url,
-        slo_certificate=configuration.slo_certificate,
-        name_id_format=configuration.name_id_format,
+    return SamlConfigurationResponse.of(
+        configuration,
         attribute_mapping=None if mapping is None else dict(mapping),
-        sign_assertions=configuration.sign_assertions,
-        sign_response=configuration.sign_response,
         has_certificate=has_certificate,
         identity_provider=_identity_provider(org_slug, service_slug),
     )

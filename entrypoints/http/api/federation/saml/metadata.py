@@ -4,7 +4,7 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.saml import metadata
-from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblem, SamlProblemCode
+from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblemCode
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
@@ -52,10 +52,6 @@ class SamlCheckResponse(ResponseModel):
     problems: list[SamlProblemResponse] = Field(description="The problems. Empty if there are none.")
 
 
-def _to_response(problem: SamlProblem) -> SamlProblemResponse:
-    return SamlProblemResponse(code=problem.code, is_error=problem.is_error, message=problem.message)
-
-
 @routes.post(f"{SAML}/metadata")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False)
 @existing_service
@@ -68,13 +64,8 @@ async def read_metadata(org_slug: str, service_slug: str, data: SamlMetadataRequ
     configure SAML.
     """
     configuration, problems = await metadata.read_metadata(ports(), acting(), service_slug, data.metadata)
-    return SamlMetadataResponse(
-        entity_id=configuration.entity_id,
-        acs_url=configuration.acs_url,
-        slo_url=configuration.slo_url,
-        slo_certificate=configuration.slo_certificate,
-        name_id_format=str(configuration.name_id_format),
-        problems=[_to_response(problem) for problem in problems],
+    return SamlMetadataResponse.of(
+        configuration, name_id_format=str(configuration.name_id_format), problems=SamlProblemResponse.list_of(problems)
     )
 
 
@@ -88,4 +79,4 @@ async def check(org_slug: str, service_slug: str) -> SamlCheckResponse:
     and certificates that are missing or expire within 30 days. No address is requested.
     """
     problems = await metadata.check(ports(), acting(), service_slug)
-    return SamlCheckResponse(problems=[_to_response(problem) for problem in problems])
+    return SamlCheckResponse(problems=SamlProblemResponse.list_of(problems))

@@ -90,7 +90,6 @@ class SamlLoginResponse(ResponseModel):
 
 @routes.get(f"{SAML}/login")
 @person_or_browser(outlives=True)
-@refuses(400)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @serves_both
 @succeeds_with_page
@@ -119,5 +118,5 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
 def _to_response(result: SignOnResult) -> Response:
     if request.accept_mimetypes.best_match(["text/html", "application/json"]) != "application/json":
         return result_page(result)
-    body = SamlLoginResponse(acs_url=result.acs_url, saml_response=result.saml_response, relay_state=result.relay_state)
+    body = SamlLoginResponse.of(result)
     return Response(body.model_dump_json(), 200, {"Cache-Control": "no-store"}, content_type="application/json")

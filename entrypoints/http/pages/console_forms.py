@@ -1,0 +1,166 @@
+"""The forms of the console: their documentation, their copies, their refusals."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar, cast
+from urllib.parse import quote
+
+from quart import Response, g, request
+
+from core.authentication import browser, sent_forms
+from core.authentication.browser import FormTokenInvalid
+from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
+from core.kernel.errors import Refusal
+from core.kernel.sign_in_age import SignInNotRecent
+from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
+from entrypoints.http.edge.rendering.forms import refused_page
+from entrypoints.http.pages.console import frame_values, impersonation_session, session_secret
+from entrypoints.http.pages.form_values import FieldInvalid
+from ports import Ports
+
+REDIRECTED: Final = "The change is saved. The browser is redirected to a page that shows it."
+FOREIGN_FORM: Final = "The form does not come from our page."
+NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
+ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+MAX_KEY_LENGTH: Final = 64
+ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
+MAX_SLUGS: Final = 20  # that are tried for a name
+NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+Form: TypeAlias = Mapping[str, str]  # the fields of a form
+T = TypeVar("T")
+V = TypeVar("V", bound=Callable[..., Any])
+
+
+def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable[[V], V]:
+    """Document a form of the console, as in `shows`."""
+    return describes_page(answers, form=["form_token"], api=api)
+
+
+class NameNotTyped(FieldInvalid):
+    """Type the text exactly as it is shown to confirm."""
+
+    def __init__(self) -> None:
+        super().__init__(type(self).__doc__ or "", "confirmation")
+
+
+async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
+
+    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form;
+    FormAlreadySent, for the decorator `once`.
+    """
+    if isinstance(refusal, SignInNotRecent | FormAlreadySent):
+        raise refusal
+    return await _refused_page(refusal, name, **values)
+
+
+async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
+    return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await frame_values(), **values})
+
+
+async def read_console_form() -> dict[str, str]:
+    """Return the fields of a form that was made for this session.
+
+    If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
+
+    Raises: FormTokenInvalid; KeptFormEnded; the errors of `read_form`.
+    """
+    form = await read_form()
+    browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
+    if KEPT_FORM in form:
+        form = await take_form(form[KEPT_FORM])
+    g.form_key = form.get("form_key", "")
+    return form
+
+
+def ports_once() -> Ports:
+    """Return ports for the use case that the form stands for, which runs once for each copy of the form. The view needs `once`.
+
+    Raises: FormTokenInvalid if the form has no key, as those of earlier releases.
+    """
+    if not MIN_KEY_LENGTH <= len(g.form_key) <= MAX_KEY_LENGTH:
+        raise FormTokenInvalid
+    return sent_forms.once(ports(), signed_in(), request.path, g.form_key)
+
+
+def once(path: str, label: str, advice: str) -> Callable[[V], V]:
+    """Decorate a form that makes something, or shows a secret: each copy of it works once (decision 410).
+
+    The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the
+    parameters of the route; `label` names that page. `advice` says how to get another one.
+    """
+
+    def decorate(view: V) -> V:
+        @wraps(view)
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await view(*args, **kwargs)
+            except FormAlreadySent as refusal:
+                target = re.sub("<([a-z_]+)>", lambda match: quote(kwargs[match[1]]), path)
+                return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
+
+        setattr(run, ONCE_ATTRIBUTE, path)
+        return cast("V", run)
+
+    return decorate
+
+
+def on_refusal(
+    template: str,
+    values: Callable[..., Awaitable[dict[str, Any]]],
+    fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
+    *,
+    of: tuple[type[Refusal], ...] = (Refusal,),
+) -> Callable[[V], V]:
+    """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
+
+    The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
+    the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
+    refusals to fields, or is a function that does. Refusals of other classes than `of` are answered
+    with the error page.
+    """
+
+    def decorate(view: V) -> V:
+        @wraps(view)
+        async def run(**parameters: Any) -> Any:
+            form = await read_console_form()
+            try:
+                return await view(**parameters, form=form)
+            except of as refusal:
+                loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
+                wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
+                return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
+
+        return cast("V", run)
+
+    return decorate
+
+
+async def create_with_free_slug(slugs: Iterator[str], create: Callable[[str], Awaitable[T]], taken: type[Refusal]) -> T:
+    """Return what `create` returns for the first slug that is free, of at most MAX_SLUGS.
+
+    Raises: `taken` if none is free; the other errors of `create`.
+    """
+    candidates = list(islice(slugs, MAX_SLUGS))
+    for slug in candidates[:-1]:
+        with suppress(taken):
+            return await create(slug)
+    return await create(candidates[-1])
+
+
+def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:
+    """Return the field that a refusal is about, or None if it is about none of them. The page shows the reason beside it."""
+    return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
+
+
+def check_typed_name(form: Form, name: str) -> None:
+    """Check that the form of `ui.confirm_name` has this name. Raises: NameNotTyped."""
+    if form.get("confirmation", "").strip() != name.strip():
+        raise NameNotTyped

@@ -1,0 +1,82 @@
+"""The fields of a form as the models of the API take them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from core.kernel.errors import Invalid
+from entrypoints.http.edge.bodies import RequestModel
+
+REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
+M = TypeVar("M", bound=RequestModel)
+
+
+class FieldInvalid(Invalid):
+    """A field of the form cannot be used."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:
+    """Return the request of the API that a form stands for. The model of the API checks it, as it checks a request.
+
+    A text is stripped, and an empty one counts as missing. `parsers` read the fields that are not
+    texts: a field without an input in the form, such as a checkbox that is not checked, is "".
+
+    Raises: FieldInvalid with the first field that is not valid; what a parser raises.
+    """
+    fields: dict[str, Any] = {name: form[name].strip() for name in model.model_fields if form.get(name, "").strip()}
+    fields |= {name: parse(form.get(name, "")) for name, parse in (parsers or {}).items()}
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        reason = detail["msg"].removeprefix("Value error, ")
+        message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
+        raise FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "") from None
+    except Invalid as refusal:  # of a value of the core, such as an email address
+        raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None
+
+
+def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
+    try:
+        model.model_validate({name: value})
+    except ValidationError:  # the other fields are missing
+        return False
+    except Invalid:
+        return True
+    return False
+
+
+def to_lines(text: str) -> list[str]:
+    """Return the lines of a text, without empty ones. A parser for `to_model`."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def is_checked(text: str) -> bool:
+    """Return whether a checkbox was checked. A parser for `to_model`."""
+    return text != ""
+
+
+def to_optional(text: str) -> str | None:
+    """Return the text without spaces around it, or None for an empty one. A parser for `to_model`."""
+    return text.strip() or None
+
+
+def to_start_of_day(text: str) -> str | None:
+    """Return the first moment (UTC) of a day, or None for an empty text. A parser for `to_model`, which refuses other texts."""
+    return f"{text.strip()}T00:00:00Z" if text.strip() else None
+
+
+def to_number(text: str) -> int | None:
+    """Return the integer in a text, or None for an empty one. A parser for `to_model`; the model refuses other texts."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else (text or None)  # type: ignore[return-value]
+
+
+def checked(form: Mapping[str, str], prefix: str) -> list[str]:
+    """Return the names of the checked checkboxes of a group. In the form, each begins with the prefix."""
+    return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
