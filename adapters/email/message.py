@@ -1,6 +1,6 @@
 """Texts and design of emails. Each kind has a text and an HTML template, and all HTML templates share one layout."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -156,14 +156,18 @@ class EmailTemplates:
             "sign_in": f"{self._base_url}{SIGN_IN_PATH}",
             "forgot_password": f"{self._base_url}{FORGOT_PASSWORD_PATH}",
             "undo": f"{self._base_url}{UNDO_PATH}?{urlencode({'token': mail.token})}" if is_undoable else None,
-            "undo_until": _format_time(mail.undo_until),
-            "until": _format_time(mail.link_until),
-            "lifetime": None if lifetime is None else format_duration(lifetime),
-            "link": self._link(mail) if mail.kind in LINK_PATHS else None,
+            "undo_until": None if mail.undo_until is None else format_utc(mail.undo_until),
             "purchase": mail.purchase,
             "welcome": mail.welcome,
             "provider": self._provider_names.get(mail.detail or "", "an identity provider"),
         }
+        # A template that uses a variable which its email does not have is an error.
+        if mail.link_until is not None:
+            variables["until"] = format_utc(mail.link_until)
+        if lifetime is not None:
+            variables["lifetime"] = format_duration(lifetime)
+        if mail.kind in LINK_PATHS:
+            variables["link"] = self._link(mail)
         variables |= _design_variables(mail.design)
         variables |= self._kind_variables(mail)
         if mail.sign_in is not None:
@@ -254,10 +258,6 @@ def _organization_variables(mail: PreparedEmail) -> dict[str, Any]:
         "reason": mail.token,
         "resembles": ", ".join(mail.resembles),
     }
-
-
-def _format_time(time: datetime | None) -> str | None:
-    return None if time is None else format_utc(time)
 
 
 def format_duration(duration: timedelta) -> str:

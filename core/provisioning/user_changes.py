@@ -49,8 +49,10 @@ async def apply_changes(
     changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not (changes_profile or changes_shown_email or changes_active):
         return user
-    if user.is_protected or user.is_anonymized:
-        raise ProtectedUser if user.is_protected else AnonymizedUser
+    if user.is_protected:
+        raise ProtectedUser
+    if user.is_anonymized:
+        raise AnonymizedUser
     changes_email, activates, is_taken = new.email not in (user.email, account.email), changes_active and new.active, None
     if changes_name or (activates and user.email != account.email):
         user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)

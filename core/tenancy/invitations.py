@@ -269,10 +269,12 @@ async def add_invited_member(
     # An unproven account must not accept invitations. Otherwise the owner of the address would let
     # a squatter in (security A-9). One error for both cases, because the person who has the token
     # must not learn which one it is.
-    if account.is_unproven if account.is_usable else not by_mail:
+    if account.is_usable and account.is_unproven:
         raise InviteeCannotJoin
     if by_mail:
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
+    elif not account.is_usable:
+        raise InviteeCannotJoin
     promoted_by = None if invitation.role is Role.MEMBER else await _require_promotable(tx, invitation)
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired

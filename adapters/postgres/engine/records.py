@@ -1,7 +1,7 @@
 """Records: a dataclass and its columns, tied once. The select list, the reader of a row, insert and update come from it."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, LiteralString, TypeVar
 
@@ -59,6 +59,8 @@ class Record(Generic[T]):
                 case str() as sql:
                     self._columns[field.name] = Column(sql=sql)
                 case None:
+                    if field.default is MISSING:
+                        raise TypeError(f"{kind.__name__}.{field.name} has no default")
                     defaults[field.name] = field.default
                 case convert:
                     self._columns[field.name] = Column(read=convert)

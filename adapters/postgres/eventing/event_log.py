@@ -23,7 +23,7 @@ from core.kernel.event_catalog import Event
 # recipients: an event that is approved_only skips organizations that were never approved, and
 # has no entry without a recipient.
 #
-# logins: only audited sign-ins are those of members. Their totals are counted here, so that
+# logins: of all sign-ins, only those of members are audited. Their totals are counted here, so that
 # log and totals agree about the organizations and the day (docs/specification, decision 234).
 #
 # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was

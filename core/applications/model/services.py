@@ -72,7 +72,7 @@ class NoClientSecret(Invalid):
 
 
 class FormerSecretWorks(Invalid):
-    """The secret from before the last replacement still works, and would stop at once. Check the box if no program uses it."""
+    """A replaced secret still works. If you continue, it stops working at once. Check the box if no program uses it any longer."""
 
 
 class ServiceOrder(StrEnum):

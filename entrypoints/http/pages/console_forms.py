@@ -133,6 +133,8 @@ def on_refusal(
             form = await read_console_form()
             try:
                 return await view(**parameters, form=form)
+            except (SignInNotRecent, FormAlreadySent):  # the access decorator and `once` answer them
+                raise
             except of as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
                 wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)

@@ -143,7 +143,7 @@ class ScopeNotAllowed(Invalid):
 
 
 class NoScope(ScopeNotAllowed):
-    """This client has no scopes there. Ask an admin to grant some, or send an API resource where it has some in the parameter resource."""
+    """This client has no scopes at this API resource. Ask an admin to grant some, or name another one in the parameter resource."""
 
 
 @dataclass(frozen=True, slots=True)

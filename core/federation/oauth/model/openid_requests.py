@@ -62,7 +62,7 @@ class RequestObjectRefused(AuthorizationRefused):
 
 
 class RequestUriRefused(AuthorizationRefused):
-    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the parameters, or send them themselves."""
+    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the parameters to /auth/par, or send them in the request."""
 
     oauth_error = "request_uri_not_supported"
 
@@ -94,7 +94,7 @@ class IdTokenHintInvalid(AuthorizationRefused):
 
 
 class ResourceUnknown(AuthorizationRefused):
-    """This client may not ask for this resource, or the request names several. Send one that an admin has allowed for it."""
+    """This client may not use this resource, or the request names more than one. Name one resource that an admin has allowed."""
 
     oauth_error = "invalid_target"
 

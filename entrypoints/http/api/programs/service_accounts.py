@@ -190,7 +190,7 @@ def _to_created_secrets(secrets: Sequence[CreatedSecret]) -> CreatedSecretsRespo
 async def list_created_secrets(org_slug: str, account_id: str) -> CreatedSecretsResponse:
     """List the API keys and SCIM tokens that a service account created and that still work.
 
-    They work on when the service account has stopped or is deleted. Its id stays valid here.
+    They keep working after the service account has stopped or was deleted. Its id stays valid here.
     """
     return _to_created_secrets(await created_secrets.list_created(ports(), acting_member(), path_id(account_id)))
 

@@ -114,9 +114,9 @@ async def create() -> Response:
     """Create a user who is a member of the organization.
 
     This creates an account and sends a welcome email. If there already is an account with this
-    email address, the request is refused with 409: invite the user instead. Some accounts are taken
-    instead, and get the new data: that of a user that your directory blocks, and, at a domain that you
-    have verified, one that another organization created or that was never verified.
+    email address, the request is refused with 409: invite the user instead. An existing account is
+    taken over, and gets the new data, in two cases: your directory blocks its user, or you have verified
+    the domain, and another organization created the account or its address was never verified.
     """
     projection = Projection(USER)
     user = await scim_users.create(ports(), acting_directory(), await read_in_thread(_parse_body))

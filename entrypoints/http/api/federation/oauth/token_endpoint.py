@@ -50,7 +50,7 @@ class GrantMissing(Invalid):
 
 
 class GrantUnknown(Invalid):
-    """This grant_type is not supported. Send one of those in the metadata of the server."""
+    """This grant_type is not supported. The metadata of the server lists the supported ones."""
 
     oauth_error = "unsupported_grant_type"
 
