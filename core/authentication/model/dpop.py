@@ -103,7 +103,7 @@ class BoundTokenAsBearer(Unauthenticated):
 
 
 class BearerTokenAsBound(Unauthenticated):
-    """This access token is not bound to the key of the proof. Send it as a Bearer token if no key is bound to it, or with a proof of the bound key."""
+    """This access token is not bound to the key of the proof. Send it as a Bearer token, or with a proof of the key that it is bound to."""
 
     token_sent = True
 

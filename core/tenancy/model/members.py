@@ -60,7 +60,7 @@ class CannotResetOwner(Invalid):
 
 
 class MemberNotReachable(Invalid):
-    """This member's account is deactivated, or its address is not verified. Ask a platform owner to reactivate the account, or the member to verify the address."""
+    """This member's account is deactivated, or its address is not verified. The account must be reactivated, or the address verified by the member, first."""
 
 
 class MembershipNotConfirmed(Invalid):

@@ -62,7 +62,7 @@ class RequestObjectRefused(AuthorizationRefused):
 
 
 class RequestUriRefused(AuthorizationRefused):
-    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the parameters to /auth/par, or send them in the request."""
+    """Only a request_uri from the endpoint for pushed requests is supported (RFC 9126). Push the request, or send its parameters."""
 
     oauth_error = "request_uri_not_supported"
 
