@@ -60,7 +60,7 @@ class CannotResetOwner(Invalid):
 
 
 class MemberNotReachable(Invalid):
-    """This member's account is deactivated, or its address is not verified. The account must be reactivated, or the address verified by the member, first."""
+    """This account is deactivated, or its address is not verified. Reactivate it, or let its user verify the address, first."""
 
 
 class MembershipNotConfirmed(Invalid):
