@@ -78,7 +78,7 @@ async def test_a_second_replacement_of_a_secret_asks_before_it_ends_the_former_o
     assert "End the former secret now" in page.text
     for overlap in ("1 day", ""):
         asked = await owner_browser.send(path, **hidden_fields(page), overlap=overlap)
-        assert (asked.status, "still works, and would stop at once" in asked.text) == (400, True)
+        assert (asked.status, "A replaced secret still works" in asked.text) == (400, True)
         assert await run_sql(pool, secrets) == before
     assert (await owner_browser.send(path, **hidden_fields(page), overlap="1 day", ends_former="yes")).status == 200
     ((new, former),) = await run_sql(pool, secrets)
