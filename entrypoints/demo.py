@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from core.demo.creation import mobile_only_uris
 from core.demo.model.demo import Application, Demo, DemoUser, Tenant
-from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model import configuration as saml_model
 
 
 def as_json(demo: Demo, base_url: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
         "service": _application(tenant.web),
         "mobile_service": _application(tenant.mobile),
         "saml": {
-            "metadata_url": base_url + saml_rules.endpoint_path(organization.slug, tenant.web.service.slug, "metadata"),
+            "metadata_url": base_url + saml_model.endpoint_path(organization.slug, tenant.web.service.slug, "metadata"),
             "entity_id": tenant.saml.entity_id,
             "acs_url": tenant.saml.acs_url,
             "slo_url": tenant.saml.slo_url,

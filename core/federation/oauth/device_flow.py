@@ -30,7 +30,7 @@ from core.authentication.session_start import issue_first_tokens, start_granted_
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents
-from core.federation.oauth.model import authorization as oauth_rules
+from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
@@ -85,7 +85,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
-    oauth_rules.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
+    oauth_model.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):
@@ -146,7 +146,7 @@ async def redeem(
     OrganizationNotActive, ProofMissing.
     """
     now, device_code_hash = ports.clock.now(), digest(device_code)
-    challenge = None if code_verifier is None else oauth_rules.s256_challenge(code_verifier)
+    challenge = None if code_verifier is None else oauth_model.s256_challenge(code_verifier)
     async with ports.storage.autocommit() as statements:
         poll = await statements.device_codes.poll(device_code_hash, client_id, challenge, now) or refuse(DeviceCodeInvalid)
     oauth.require_within(ports, poll.openid or NO_GRANT, requested)

@@ -22,7 +22,7 @@ from uuid import UUID
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout_everywhere
 from core.federation.saml.model import bindings as saml_bindings
-from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import SamlIdentityProvider
 from core.federation.saml.model.messages import (
@@ -139,13 +139,13 @@ def _check_request(
 ) -> InitiatingRequest:
     """Check a LogoutRequest, and resolve the name of the user. Raises: SloUrlMissing."""
     service = provider.service
-    saml_messages.check_message(request, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
+    saml_messages.check_message(request, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
         raise SloUrlMissing
     return InitiatingRequest(
         LogoutInitiator(org_id=service.org_id, service_id=service.id, request_id=request.id, relay_state=relay_state),
         request.session_indexes,
-        saml_messages.resolve_name_id(request.name_id, provider, saml_rules.endpoint_url(base_url, service)),
+        saml_messages.resolve_name_id(request.name_id, provider, saml_model.endpoint_url(base_url, service)),
     )
 
 
@@ -166,7 +166,7 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
     if not isinstance(response, LogoutResponse):
         raise SamlMessageInvalid
     service = provider.service
-    saml_messages.check_message(response, provider, saml_rules.endpoint_url(base_url, service, "slo"), now)
+    saml_messages.check_message(response, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     async with ports.storage.transaction(by=caller) as tx:
         logout = await tx.saml_logouts.lock(digest(secret or ""), now) or refuse(LogoutNotFound)
         is_first = await tx.saml_logouts.record_response(
@@ -177,7 +177,7 @@ async def receive_response(ports: Ports, base_url: str, caller: Caller, received
         pending = None if is_first else await _last_request(tx, logout, now)
     if pending is not None:
         return await _send_request(ports, secret, pending)
-    return saml_rules.endpoint_path(received.org_slug, received.service_slug, "slo")
+    return saml_model.endpoint_path(received.org_slug, received.service_slug, "slo")
 
 
 async def _find_provider(ports: Ports, received: ReceivedDocument) -> SamlIdentityProvider:
@@ -215,7 +215,7 @@ async def sign_out(
         if logout is None:
             assert visitor is not None, "only a visitor has sessions"
             logout = await _start_logout(tx, visitor, cookies, LogoutInitiator(after=after), sessions, (), now)
-    return Redirect(saml_rules.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), cookies.secret_of(logout))
+    return Redirect(saml_model.endpoint_path(provider.service.org_slug, provider.service.slug, "slo"), cookies.secret_of(logout))
 
 
 async def resume(ports: Ports, secret: str | None, caller: Caller) -> Redirect | LogoutFinished:
@@ -273,7 +273,7 @@ async def _start_logout(
     assert cookies.session is not None, "a visitor has a session cookie"
     logout = SamlLogout(id=new_id(), browser_hash=digest(cookies.session), initiator=initiator, created_at=now, expires_at=now + LOGOUT_TTL)
     if not await tx.saml_logouts.add(logout):
-        raise saml_rules.SamlDisabled
+        raise saml_model.SamlDisabled
     for session in sessions:
         is_done = session in done
         is_reachable = is_done or await _find_open_provider(tx, session.org_id, session.service_id, now) is not None

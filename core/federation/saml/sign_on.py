@@ -20,7 +20,7 @@ from core.authentication.sessions import end_replaced, new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
 from core.federation.saml.model import bindings as saml_bindings
-from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model import messages as saml_messages
 from core.federation.saml.model.configuration import SamlIdentityProvider
 from core.federation.saml.model.messages import AuthnRequest, ReceivedDocument, SamlMessageInvalid, SamlResponse, SamlStatus
@@ -63,8 +63,8 @@ async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, rec
     request = await ports.saml.read(received.document)
     if not isinstance(request, AuthnRequest):
         raise SamlMessageInvalid
-    saml_messages.check_authn_request(request, provider, saml_rules.endpoint_url(base_url, provider.service, "sso"), now)
-    state, cookie, issuer = new_secret(), new_secret(), saml_rules.endpoint_url(base_url, provider.service)
+    saml_messages.check_authn_request(request, provider, saml_model.endpoint_url(base_url, provider.service, "sso"), now)
+    state, cookie, issuer = new_secret(), new_secret(), saml_model.endpoint_url(base_url, provider.service)
     sign_on = SamlSignOn(
         state_hash=digest(state),
         browser_hash=digest(cookie),

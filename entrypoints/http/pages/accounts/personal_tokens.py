@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.authentication.model import tokens as rules
+from core.authentication.model import tokens as model
 from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import DESCRIPTIONS
@@ -42,9 +42,9 @@ API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
 LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.PersonalTokenWithoutScope: "scopes",
-    rules.PersonalTokenScopeRefused: "scopes",
-    rules.PersonalTokensOff: "org_slug",
+    model.PersonalTokenWithoutScope: "scopes",
+    model.PersonalTokenScopeRefused: "scopes",
+    model.PersonalTokensOff: "org_slug",
 }
 
 
@@ -71,7 +71,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
     ]
     role = next((membership.role for organization, membership in memberships if organization.slug == org_slug), None)
     return {
-        "typed": {"expires_in_days": str(rules.DEFAULT_DAYS), **typed},
+        "typed": {"expires_in_days": str(model.DEFAULT_DAYS), **typed},
         "org_slug": org_slug if role is not None else None,
         "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
         "scopes": {scope: DESCRIPTIONS[scope] for scope in personal_tokens.available_scopes(role)},

@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.applications import api_keys, services
-from core.applications.model import api_keys as rules
+from core.applications.model import api_keys as model
 from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Permission
@@ -25,9 +25,9 @@ routes = Blueprint("api_key_pages", __name__)
 KEYS: Final = f"{APPLICATION}/api-keys"
 API: Final = f"{SERVICE}/api-keys"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.NoPermissions: "permissions",
-    rules.UnknownPermission: "permissions",
-    rules.DuplicatePermission: "permissions",
+    model.NoPermissions: "permissions",
+    model.UnknownPermission: "permissions",
+    model.DuplicatePermission: "permissions",
 }
 PERMISSION: Final = "permission:"  # the name of the checkbox of a permission begins with this
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]

@@ -8,8 +8,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from core.applications.model import client_settings as client_rules
-from core.applications.model import services as service_rules
+from core.applications.model import client_settings as client_model
+from core.applications.model import services as services_model
 from core.applications.model.services import Service, ServiceSettings
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
@@ -36,16 +36,16 @@ CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 
 # The field that a refusal is about.
 REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {
-    service_rules.RedirectUriInvalid: "redirect_uris",
-    service_rules.DuplicateRedirectUri: "redirect_uris",
-    service_rules.PostLogoutRedirectUriInvalid: "post_logout_redirect_uris",
-    service_rules.BackchannelLogoutUriInvalid: "backchannel_logout_uri",
-    service_rules.ActivationUriInvalid: "device_activation_uri",
-    client_rules.ClientKeysInvalid: "jwks",
-    client_rules.PrivateKeySent: "jwks",
-    client_rules.ClientKeysUriInvalid: "jwks_uri",
+    services_model.RedirectUriInvalid: "redirect_uris",
+    services_model.DuplicateRedirectUri: "redirect_uris",
+    services_model.PostLogoutRedirectUriInvalid: "post_logout_redirect_uris",
+    services_model.BackchannelLogoutUriInvalid: "backchannel_logout_uri",
+    services_model.ActivationUriInvalid: "device_activation_uri",
+    client_model.ClientKeysInvalid: "jwks",
+    client_model.PrivateKeySent: "jwks",
+    client_model.ClientKeysUriInvalid: "jwks_uri",
     KeyPortNotAllowed: "jwks_uri",
-    client_rules.ClientKeysTwice: "jwks_uri",
+    client_model.ClientKeysTwice: "jwks_uri",
 }
 
 
@@ -65,7 +65,7 @@ def _to_text(field: str, value: Any) -> str | bool:
         return bool(value)
     if field == "email_sign_in":
         return CHOICES[value]
-    if field in service_rules.SCOPES:
+    if field in services_model.SCOPES:
         return "" if value is None else " ".join(value) or NO_SCOPES
     if field in LINES:
         return "\n".join(value)
@@ -130,7 +130,7 @@ def _parse_seconds(field: str, value: str) -> int | None:
 _PARSERS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     **dict.fromkeys(LINES, _parse_lines),
     **dict.fromkeys(LIFETIMES, _parse_seconds),
-    **dict.fromkeys(service_rules.SCOPES, _parse_scopes),
+    **dict.fromkeys(services_model.SCOPES, _parse_scopes),
     "email_sign_in": lambda _field, value: {"yes": True, "no": False}.get(value),
     "jwks": _parse_keys,
     "required_acr": lambda _field, is_required: "mfa" if is_required else None,
@@ -141,22 +141,22 @@ def refused_field(refusal: Invalid, group: str, typed: Mapping[str, Any]) -> str
     """Return the field that a refusal of this group is about, or None if it is about none of them."""
     if isinstance(refusal, FieldInvalid):
         return refusal.field
-    if isinstance(refusal, client_rules.TokenSecondsInvalid):
+    if isinstance(refusal, client_model.TokenSecondsInvalid):
         return next((field for field, limit in longest_lifetimes().items() if not _is_within(typed.get(field, ""), limit)), None)
-    if isinstance(refusal, client_rules.EnterpriseSettingsInvalid):
+    if isinstance(refusal, client_model.EnterpriseSettingsInvalid):
         return {"security": "enterprise", "sign-in": "redirect_uris", "keys": "accepts_token_endpoint_audience"}.get(group)
-    if isinstance(refusal, service_rules.ScopeInvalid):
-        return next((field for field in service_rules.SCOPES if not _are_scopes(typed.get(field, ""))), None)
+    if isinstance(refusal, services_model.ScopeInvalid):
+        return next((field for field in services_model.SCOPES if not _are_scopes(typed.get(field, ""))), None)
     return REFUSED_FIELDS.get(type(refusal))
 
 
 def _are_scopes(text: str) -> bool:
     scopes = text.split()
-    return len(set(scopes)) == len(scopes) and all(map(service_rules.is_scope, scopes))
+    return len(set(scopes)) == len(scopes) and all(map(services_model.is_scope, scopes))
 
 
 def _is_within(text: str, limit: int) -> bool:
-    return not text.strip() or client_rules.MIN_TOKEN_SECONDS <= int(text) <= limit
+    return not text.strip() or client_model.MIN_TOKEN_SECONDS <= int(text) <= limit
 
 
 def longest_lifetimes() -> dict[str, int]:

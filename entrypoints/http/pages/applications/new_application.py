@@ -10,7 +10,7 @@ from pydantic import Field
 from quart import Blueprint, Response
 
 from core.applications import services
-from core.applications.model import services as rules
+from core.applications.model import services as model
 from core.applications.model.services import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
@@ -39,8 +39,8 @@ routes = Blueprint("new_application_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.RedirectUriInvalid: "redirect_uris",
-    rules.DuplicateRedirectUri: "redirect_uris",
+    model.RedirectUriInvalid: "redirect_uris",
+    model.DuplicateRedirectUri: "redirect_uris",
     ServiceSlugTaken: "name",
 }
 

@@ -9,7 +9,7 @@ from core.applications import services
 from core.applications.model.services import Service
 from core.federation.saml import configuration as saml
 from core.federation.saml import metadata
-from core.federation.saml.model import configuration as rules
+from core.federation.saml.model import configuration as model
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration, endpoint_path
 from core.kernel.callers import Member
 from core.kernel.errors import Refusal
@@ -44,14 +44,14 @@ PAGE: Final = f"{APPLICATION}/saml"
 MAPPING: Final = "attribute_mapping"
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.EntityIdMissing: "entity_id",
-    rules.EntityIdInvalid: "entity_id",
-    rules.AcsUrlMissing: "acs_url",
-    rules.AcsUrlInvalid: "acs_url",
-    rules.SloUrlInvalid: "slo_url",
-    rules.SloCertificateInvalid: "slo_certificate",
-    rules.AttributeNameInvalid: MAPPING,
-    rules.SignatureRequired: "sign_assertions",
+    model.EntityIdMissing: "entity_id",
+    model.EntityIdInvalid: "entity_id",
+    model.AcsUrlMissing: "acs_url",
+    model.AcsUrlInvalid: "acs_url",
+    model.SloUrlInvalid: "slo_url",
+    model.SloCertificateInvalid: "slo_certificate",
+    model.AttributeNameInvalid: MAPPING,
+    model.SignatureRequired: "sign_assertions",
 }
 FORMATS: Final = [(each.value, each.value.rpartition(":")[2]) for each in NameIdFormat]
 OPERATIONS: Final = (
@@ -93,7 +93,7 @@ async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
     return {
         "configuration": configuration,
         "certificates": await saml.list_certificates(ports(), acting_member(), service.slug),
-        "undo_days": rules.PREVIOUS_KEPT.days,
+        "undo_days": model.PREVIOUS_KEPT.days,
         "typed": _to_typed(configuration) if typed is None else typed,
         "problems": (),
         "imported": False,
@@ -121,7 +121,7 @@ def _wrong_field(refusal: Refusal, form: Form) -> str | None:
     field = wrong_field(refusal, FIELDS)
     if field != MAPPING:
         return field
-    wrong = (source for source, name in (_mapping(form) or {}).items() if not rules.is_name(name, rules.MAX_ATTRIBUTE_NAME_LENGTH))
+    wrong = (source for source, name in (_mapping(form) or {}).items() if not model.is_name(name, model.MAX_ATTRIBUTE_NAME_LENGTH))
     return f"{next(wrong, 'email')}_attribute"  # or both have the same name
 
 

@@ -14,7 +14,7 @@ from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import authorization_steps, pushed_requests
 from core.federation.oauth.authorization_steps import NextStep, Step
-from core.federation.oauth.model import authorization as oauth_rules
+from core.federation.oauth.model import authorization as oauth_model
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -193,7 +193,7 @@ async def _take_step(user: Visitor | None, authorization: Authorization, openid:
     if step.code is None:
         return await _question_page(user, authorization, step)
     request_record().caller = str(user.user_id)
-    return to_application(oauth_rules.respond(authorization, app_context().base_url, code=step.code))
+    return to_application(oauth_model.respond(authorization, app_context().base_url, code=step.code))
 
 
 async def _to_sign_in(authorization: Authorization, page: str = SIGN_IN_PATH) -> Response:

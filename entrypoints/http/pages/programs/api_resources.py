@@ -11,7 +11,7 @@ from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
-from core.programs.model import api_resources as rules
+from core.programs.model import api_resources as model
 from core.programs.model.api_resources import ApiResource
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery
 from entrypoints.http.api.programs.api_resources import (
@@ -36,18 +36,18 @@ ONE: Final = f"{LIST}/<resource_id>"
 API: Final = "/api/organizations/<org_slug>/api-resources"
 API_OF_ONE: Final = f"{API}/<resource_id>"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.IdentifierInvalid: "identifier",
-    rules.IdentifierUrnInvalid: "identifier",
-    rules.IdentifierReserved: "identifier",
-    rules.IdentifierHostNotVerified: "identifier",
-    rules.IdentifierTaken: "identifier",
-    rules.ResourceScopesInvalid: "scopes",
-    rules.ResourceScopeReserved: "scopes",
-    rules.ResourceTokenSecondsInvalid: "token_seconds",
+    model.IdentifierInvalid: "identifier",
+    model.IdentifierUrnInvalid: "identifier",
+    model.IdentifierReserved: "identifier",
+    model.IdentifierHostNotVerified: "identifier",
+    model.IdentifierTaken: "identifier",
+    model.ResourceScopesInvalid: "scopes",
+    model.ResourceScopeReserved: "scopes",
+    model.ResourceTokenSecondsInvalid: "token_seconds",
     AssigneeNotFound: "email",
-    rules.OwnScopeUnknown: "scopes",
-    rules.PublicClientHasNoScopes: "scopes",
-    rules.ResourceClientNotFound: "client_id",
+    model.OwnScopeUnknown: "scopes",
+    model.PublicClientHasNoScopes: "scopes",
+    model.ResourceClientNotFound: "client_id",
 }
 LIFETIMES: Final = [("60", "1 minute"), ("300", "5 minutes"), ("900", "15 minutes"), ("1800", "30 minutes"), ("3600", "1 hour")]
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
@@ -86,7 +86,7 @@ async def _new_values(typed: Form) -> dict[str, Any]:
 
 
 def _form_values(typed: Mapping[str, Any]) -> dict[str, Any]:
-    seconds = str(typed.get("token_seconds") or rules.DEFAULT_TOKEN_SECONDS)
+    seconds = str(typed.get("token_seconds") or model.DEFAULT_TOKEN_SECONDS)
     return {
         "typed": {**typed, "token_seconds": seconds},
         "lifetimes": _lifetimes(seconds),

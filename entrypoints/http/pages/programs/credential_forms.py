@@ -11,7 +11,7 @@ from core.applications.model.client_settings import PrivateKeySent
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.outbound import KeyPortNotAllowed
 from core.kernel.values import rfc3339
-from core.programs.model import credentials as rules
+from core.programs.model import credentials as model
 from core.programs.model.credentials import Credential, CredentialKind, NewCredential
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
 from entrypoints.http.edge.bodies import decode
@@ -24,12 +24,12 @@ from entrypoints.http.pages.form_values import FieldInvalid, to_model
 ANSWERS: Final = {200: "The secret.", 303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 SENT: Final = "A secret was shown once. If you didn't copy it, revoke the credential in the list and create another one."
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.CredentialExpiryInvalid: "expires_at",
-    rules.IssuerInvalid: "issuer",
+    model.CredentialExpiryInvalid: "expires_at",
+    model.IssuerInvalid: "issuer",
     KeyPortNotAllowed: "issuer",
-    rules.AudienceInvalid: "audience",
-    rules.SubjectPatternInvalid: "subject",
-    rules.CredentialKeyInvalid: "public_key",
+    model.AudienceInvalid: "audience",
+    model.SubjectPatternInvalid: "subject",
+    model.CredentialKeyInvalid: "public_key",
     PrivateKeySent: "public_key",
 }
 LIFETIMES: Final = [("", "Never"), ("30", "After 30 days"), ("90", "After 90 days"), ("365", "After a year")]

@@ -14,7 +14,7 @@ from core.kernel.errors import Refusal
 from core.kernel.roles import GRANTABLE, Role
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
-from core.programs.model import service_accounts as rules
+from core.programs.model import service_accounts as model
 from core.programs.model.service_accounts import ListedServiceAccount, ServiceAccount, grantable_capabilities, may_manage, possible_scopes
 from core.tenancy import members
 from entrypoints.http.api.programs.service_account_models import (
@@ -35,14 +35,14 @@ from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.ServiceAccountRoleUnknown: "role",
-    rules.ServiceAccountAboveRole: "role",
-    rules.OwnerCannotOwnServiceAccount: "owner_id",
-    rules.OnlyOwnersNameOthers: "owner_id",
-    rules.OwnerNotYourself: "owner_id",
-    rules.ServiceAccountScopeUnknown: "scopes",
-    rules.CapabilityNotGrantable: "granted_capabilities",
-    rules.OnlyOwnersGrant: "granted_capabilities",
+    model.ServiceAccountRoleUnknown: "role",
+    model.ServiceAccountAboveRole: "role",
+    model.OwnerCannotOwnServiceAccount: "owner_id",
+    model.OnlyOwnersNameOthers: "owner_id",
+    model.OwnerNotYourself: "owner_id",
+    model.ServiceAccountScopeUnknown: "scopes",
+    model.CapabilityNotGrantable: "granted_capabilities",
+    model.OnlyOwnersGrant: "granted_capabilities",
 }
 ALL: Final = "all_scopes"  # the name of the checkbox for all scopes
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this

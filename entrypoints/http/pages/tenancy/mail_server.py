@@ -10,7 +10,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
-from core.tenancy.model import settings as rules
+from core.tenancy.model import settings as model
 from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.edge.access import member_page
@@ -24,18 +24,18 @@ routes = Blueprint("mail_server_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/mail-server"
 API: Final = "/api/organizations/<org_slug>/smtp"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
-    rules.MailHostInvalid: "host",
-    rules.MailPortInvalid: "port",
-    rules.MailCredentialsIncomplete: "password",
-    rules.MailUsernameInvalid: "username",
-    rules.MailPasswordInvalid: "password",
+    model.MailHostInvalid: "host",
+    model.MailPortInvalid: "port",
+    model.MailCredentialsIncomplete: "password",
+    model.MailUsernameInvalid: "username",
+    model.MailPasswordInvalid: "password",
 }
 TESTED: Final = {200: "The result of the test.", 403: FOREIGN_FORM}
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
     settings = await _settings()
-    stored = {"port": str(rules.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
+    stored = {"port": str(model.DEFAULT_PORT), "tls": "yes"} if settings is None else _to_typed(settings)
     path = organization_path("/mail-server")
     return {"path": path, "settings": settings, "result": None, "typed": stored if typed is None else typed}
 

@@ -11,7 +11,7 @@ from quart import Blueprint, Response, request
 from core.federation.saml import configuration as saml
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model import bindings as saml_bindings
-from core.federation.saml.model import configuration as saml_rules
+from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
@@ -41,7 +41,7 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
     except (SamlMessageInvalid, LogoutNotFound) as refusal:
         if not _can_continue():
             raise
-        return logout_error_page(refusal, saml_rules.endpoint_path(org_slug, service_slug, "slo"))
+        return logout_error_page(refusal, saml_model.endpoint_path(org_slug, service_slug, "slo"))
 
 
 def _can_continue() -> bool:
@@ -86,7 +86,7 @@ def _repeat_with_get(
         fields = {"SAMLRequest": saml_bindings.encode_redirect(logout_request), **relay_state}
     else:
         fields = {"SAMLResponse": saml_bindings.encode_redirect(logout_response or refuse(SamlMessageInvalid))}
-    path = f"{saml_rules.endpoint_path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
+    path = f"{saml_model.endpoint_path(org_slug, service_slug, 'slo')}?{urlencode(fields)}"
     return continue_at(path if len(path) <= MAX_PATH_LENGTH else refuse(SamlMessageTooLong))
 
 
@@ -101,7 +101,7 @@ async def _skip_service(org_slug: str, service_slug: str) -> Response | None:
             is_response = request.mimetype == FORM and "SAMLResponse" in await read_fields()
         except Invalid:
             return None
-        return continue_at(saml_rules.endpoint_path(org_slug, service_slug, "slo")) if is_response else None
+        return continue_at(saml_model.endpoint_path(org_slug, service_slug, "slo")) if is_response else None
     if "SAMLRequest" in request.args:
         return None
     try:
