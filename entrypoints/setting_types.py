@@ -1,4 +1,4 @@
-"""The types of settings: how their texts are read, and what they may contain."""
+"""The types of settings, with their parsers and checks."""
 
 import ipaddress
 import json

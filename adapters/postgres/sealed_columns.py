@@ -30,36 +30,33 @@ class Column:
     write: LiteralString
 
 
+def _by_id(context: Callable[[UUID], SecretContext]) -> Callable[[str], SecretContext]:
+    """Return the context of a row by the text of its id."""
+    return lambda row: context(UUID(row))
+
+
+def _column(
+    context: Callable[[str], SecretContext],
+    table: LiteralString,
+    column: LiteralString,
+    key: LiteralString = "id",
+    kind: LiteralString = "uuid",
+) -> Column:
+    """Return a column of a table with one column as its key. `kind` is the type of the key."""
+    read = f"select {key}::text, {column} from {table} where {column} is not null and {key}::text > %(after)s"
+    return Column(
+        context,
+        f"{read} order by {key}::text limit %(limit)s for update",
+        f"update {table} set {column} = %(value)s where {key} = %(row)s::{kind}",
+    )
+
+
 COLUMNS: Final[Mapping[SealedColumn, Column]] = {
-    SealedColumn.SIGNING_KEYS: Column(
-        signing_keys.secret_context,
-        "select kid, private_key from signing_keys where kid > %(after)s order by kid limit %(limit)s for update",
-        "update signing_keys set private_key = %(value)s where kid = %(row)s",
-    ),
-    SealedColumn.MAIL_TOKENS: Column(
-        lambda row: email_queue.secret_context(UUID(row)),
-        "select id::text, token from mails where token is not null and id::text > %(after)s order by id::text limit %(limit)s for update",
-        "update mails set token = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.SMTP_PASSWORDS: Column(
-        lambda row: mail_server.secret_context(UUID(row)),
-        """
-        select org_id::text, password from smtp_settings where password is not null and org_id::text > %(after)s
-        order by org_id::text limit %(limit)s for update""",
-        "update smtp_settings set password = %(value)s where org_id = %(row)s::uuid",
-    ),
-    SealedColumn.SIEM_TOKENS: Column(
-        lambda row: siem.secret_context(UUID(row)),
-        """
-        select org_id::text, token from siem_configurations where org_id::text > %(after)s
-        order by org_id::text limit %(limit)s for update""",
-        "update siem_configurations set token = %(value)s where org_id = %(row)s::uuid",
-    ),
-    SealedColumn.MFA_SECRETS: Column(
-        lambda row: mfa.secret_context(UUID(row)),
-        "select user_id::text, secret from mfa where user_id::text > %(after)s order by user_id::text limit %(limit)s for update",
-        "update mfa set secret = %(value)s where user_id = %(row)s::uuid",
-    ),
+    SealedColumn.SIGNING_KEYS: _column(signing_keys.secret_context, "signing_keys", "private_key", "kid", "text"),
+    SealedColumn.MAIL_TOKENS: _column(_by_id(email_queue.secret_context), "mails", "token"),
+    SealedColumn.SMTP_PASSWORDS: _column(_by_id(mail_server.secret_context), "smtp_settings", "password", "org_id"),
+    SealedColumn.SIEM_TOKENS: _column(_by_id(siem.secret_context), "siem_configurations", "token", "org_id"),
+    SealedColumn.MFA_SECRETS: _column(_by_id(mfa.secret_context), "mfa", "secret", "user_id"),
     SealedColumn.OAUTH_CREDENTIALS: Column(
         oauth_credentials.secret_context,
         """
@@ -69,63 +66,15 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         update oauth_credentials set client_secret = %(value)s
         where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
     ),
-    SealedColumn.SAML_KEYS: Column(
-        lambda row: saml.secret_context(UUID(row)),
-        """
-        select id::text, private_key from saml_certificates where private_key is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update saml_certificates set private_key = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.IDENTITY_ACCESS_TOKENS: Column(
-        identities.access_token_context,
-        """
-        select id::text, access_token from identities where access_token is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update identities set access_token = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.IDENTITY_REFRESH_TOKENS: Column(
-        identities.refresh_token_context,
-        """
-        select id::text, refresh_token from identities where refresh_token is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update identities set refresh_token = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.WAITING_ACCESS_TOKENS: Column(
-        pre_auths.access_token_context,
-        """
-        select id::text, access_token from pre_auths where access_token is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update pre_auths set access_token = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.WAITING_REFRESH_TOKENS: Column(
-        pre_auths.refresh_token_context,
-        """
-        select id::text, refresh_token from pre_auths where refresh_token is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update pre_auths set refresh_token = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.EMAIL_SIGN_IN_CODES: Column(
-        lambda row: email_sign_ins.secret_context(UUID(row)),
-        """
-        select id::text, code from email_sign_ins where code is not null and id::text > %(after)s
-        order by id::text limit %(limit)s for update""",
-        "update email_sign_ins set code = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.FORMER_MFA_SECRETS: Column(
-        lambda row: mfa.former_secret_context(UUID(row)),
-        "select id::text, secret from former_mfa where id::text > %(after)s order by id::text limit %(limit)s for update",
-        "update former_mfa set secret = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.KEPT_FORM_FIELDS: Column(
-        lambda row: kept_forms.secret_context(UUID(row)),
-        "select id::text, fields from kept_forms where id::text > %(after)s order by id::text limit %(limit)s for update",
-        "update kept_forms set fields = %(value)s where id = %(row)s::uuid",
-    ),
-    SealedColumn.WEBHOOK_SECRETS: Column(
-        lambda row: webhooks.secret_context(UUID(row)),
-        "select id::text, secret from webhooks where id::text > %(after)s order by id::text limit %(limit)s for update",
-        "update webhooks set secret = %(value)s where id = %(row)s::uuid",
-    ),
+    SealedColumn.SAML_KEYS: _column(_by_id(saml.secret_context), "saml_certificates", "private_key"),
+    SealedColumn.IDENTITY_ACCESS_TOKENS: _column(identities.access_token_context, "identities", "access_token"),
+    SealedColumn.IDENTITY_REFRESH_TOKENS: _column(identities.refresh_token_context, "identities", "refresh_token"),
+    SealedColumn.WAITING_ACCESS_TOKENS: _column(pre_auths.access_token_context, "pre_auths", "access_token"),
+    SealedColumn.WAITING_REFRESH_TOKENS: _column(pre_auths.refresh_token_context, "pre_auths", "refresh_token"),
+    SealedColumn.EMAIL_SIGN_IN_CODES: _column(_by_id(email_sign_ins.secret_context), "email_sign_ins", "code"),
+    SealedColumn.FORMER_MFA_SECRETS: _column(_by_id(mfa.former_secret_context), "former_mfa", "secret"),
+    SealedColumn.KEPT_FORM_FIELDS: _column(_by_id(kept_forms.secret_context), "kept_forms", "fields"),
+    SealedColumn.WEBHOOK_SECRETS: _column(_by_id(webhooks.secret_context), "webhooks", "secret"),
     SealedColumn.FORMER_WEBHOOK_SECRETS: Column(
         lambda row: webhooks.secret_context(UUID(row.partition("/")[0])),
         """
@@ -135,14 +84,7 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
         update former_webhook_secrets set secret = %(value)s
         where webhook_id = split_part(%(row)s, '/', 1)::uuid and position = split_part(%(row)s, '/', 2)::bigint""",
     ),
-    SealedColumn.INVOICE_PAGES: Column(
-        facts.action_page_context,
-        """
-        select provider_subscription_id, action_page from billing_facts
-        where action_page is not null and provider_subscription_id > %(after)s
-        order by provider_subscription_id limit %(limit)s for update""",
-        "update billing_facts set action_page = %(value)s where provider_subscription_id = %(row)s",
-    ),
+    SealedColumn.INVOICE_PAGES: _column(facts.action_page_context, "billing_facts", "action_page", "provider_subscription_id", "text"),
 }
 
 

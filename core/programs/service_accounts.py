@@ -170,7 +170,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
 
 
 async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
-    """Delete a service account with its credentials. Its next request is refused, and what it gave above member is void (security R-4)."""
+    """Delete a service account with its credentials. Its next request is refused. Roles above member that it gave end (security R-4)."""
     async with ports.storage.transaction(by=caller) as tx:
         account, _ = await lock_for(tx, caller, account_id)
         await tx.service_accounts.remove(account.org_id, account.id)

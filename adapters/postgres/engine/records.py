@@ -120,7 +120,10 @@ class Record(Generic[T]):
         return ", ".join(f"{name} = %({name})s" for name in self._stored() if name not in without)
 
     def _stored(self) -> list[LiteralString]:
-        return [self._own_name(column) for column in self.columns.split(", ")]
+        names = [self._own_name(column) for column in self.columns.split(", ")]
+        if not all(name.isidentifier() for name in names):
+            raise TypeError(f"only columns of the table can be stored, and not all of these are: {self.columns}")
+        return names
 
     def _own_name(self, column: LiteralString) -> LiteralString:
         return column.removeprefix(f"{self._alias}.")

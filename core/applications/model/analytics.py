@@ -148,7 +148,7 @@ class Overview:
 
 
 def compute_days(now: datetime) -> DateRange:
-    """Return the days whose sign-ins the overview shows. The last one is today (UTC)."""
+    """Return the days of the sign-ins on the overview. The last one is today (UTC)."""
     today = now.astimezone(UTC).date()
     return DateRange(today - timedelta(days=DAYS - 1), today)
 

@@ -46,7 +46,7 @@ def challenge(refusal: Refusal, access: Access | None, method: str, base_url: st
 
 
 def _parameters(refusal: Refusal, access: Access | None, method: str) -> dict[str, str] | None:
-    """Return the parameters that say what is wrong with the access token, or None if that is not the reason."""
+    """Return the parameters of the challenge, or None if the refusal is not about the access token."""
     match refusal:
         case ScopeInsufficient():
             return {"error": refusal.oauth_error, "scope": " ".join(refusal.scopes)}

@@ -19,23 +19,27 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Credentials(Enum):
-    """The credentials of a caller. `scheme` is their security scheme in the API description."""
+    """The credentials of a caller."""
 
-    NONE = None, "none"
-    ACCESS_TOKEN = "bearer", "required"
-    OPTIONAL_ACCESS_TOKEN = "bearer", "may be missing, but must be valid"
-    ACCESS_TOKEN_OR_COOKIE = "bearer", "the session cookie of our pages is accepted, too"
-    PRE_AUTH_TOKEN = "bearer", "of a pending sign-in"
-    COOKIE = "cookie", "of a session on our pages"
-    API_KEY = "api_key", "of a service"
-    SCIM_TOKEN = "scim_token", "of a directory"
-    BILLING_SIGNATURE = "billing_signature", "of the payment provider"
+    NONE = auto()
+    ACCESS_TOKEN = auto()
+    OPTIONAL_ACCESS_TOKEN = auto()  # it may be missing, but must be valid
+    ACCESS_TOKEN_OR_COOKIE = auto()  # the session cookie of our pages is accepted, too
+    PRE_AUTH_TOKEN = auto()  # of a pending sign-in
+    COOKIE = auto()  # of a session on our pages
+    API_KEY = auto()
+    SCIM_TOKEN = auto()
+    BILLING_SIGNATURE = auto()  # of the payment provider
 
     @property
     def scheme(self) -> str | None:
-        """Return the security scheme, or None without credentials."""
-        scheme: str | None = self.value[0]
-        return scheme
+        """Return the security scheme in the API description, or None without credentials."""
+        if self is Credentials.NONE:
+            return None
+        return self.name.lower() if self in _OWN_SCHEMES else "bearer"
+
+
+_OWN_SCHEMES: Final = (Credentials.COOKIE, Credentials.API_KEY, Credentials.SCIM_TOKEN, Credentials.BILLING_SIGNATURE)
 
 
 class Programs(Enum):
