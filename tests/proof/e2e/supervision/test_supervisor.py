@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,15 +35,19 @@ def frozen(conninfo: str) -> Iterator[None]:
         [(backend,)] = connection.execute("select pg_backend_pid()").fetchall()
         stat = Path(f"/proc/{backend}/stat").read_text()
     server = int(stat.rpartition(")")[2].split()[1])
-    processes = [server, *children(server)]
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
     try:
+        _signal(server, signal.SIGSTOP)  # first: it starts no more processes
+        for pid in children(server):
+            _signal(pid, signal.SIGSTOP)
         yield
     finally:
-        for pid in processes:
-            if Path(f"/proc/{pid}").exists():
-                os.kill(pid, signal.SIGCONT)
+        for pid in [*children(server), server]:
+            _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # it has ended, as the backend of a closed connection does
+        os.kill(pid, number)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
