@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from core.applications.model.services import (
     ServiceNotFound,
     ServiceOrder,
     ServiceQuota,
+    ServiceSettings,
+    ServiceSlugTaken,
     ServiceSummary,
     apply_settings,
     ensure_client_secret,
@@ -30,13 +33,13 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Batches, Slug, digest, new_id, new_secret
+from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from core.applications.model.services import ServiceSettings, ServiceType
+    from core.applications.model.services import ServiceType
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -122,6 +125,16 @@ async def create(
         tx.record(events.service_created(service))
         tx.record(events.plan_created(plan, service))
     return CreatedService(service, plan, quota, client_secret)
+
+
+async def create_by_form(
+    ports: Ports, caller: OrganizationCaller, name: str, service_type: ServiceType, redirect_uris: Sequence[str] | None
+) -> CreatedService:
+    """Create a service as `create` does, with the first free slug that resembles its name."""
+    settings = ServiceSettings(redirect_uris=redirect_uris)
+    return await create_with_free_slug(
+        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), ServiceSlugTaken
+    )
 
 
 def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:

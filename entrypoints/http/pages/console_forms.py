@@ -1,10 +1,8 @@
 """The forms of the console: their documentation, their copies, their refusals."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -31,10 +29,8 @@ NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
-MAX_SLUGS: Final = 20  # that are tried for a name
 NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
 Form: TypeAlias = Mapping[str, str]  # the fields of a form
-T = TypeVar("T")
 V = TypeVar("V", bound=Callable[..., Any])
 
 
@@ -143,18 +139,6 @@ def on_refusal(
         return cast("V", run)
 
     return decorate
-
-
-async def create_with_free_slug(slugs: Iterator[str], create: Callable[[str], Awaitable[T]], taken: type[Refusal]) -> T:
-    """Return what `create` returns for the first slug that is free, of at most MAX_SLUGS.
-
-    Raises: `taken` if none is free; the other errors of `create`.
-    """
-    candidates = list(islice(slugs, MAX_SLUGS))
-    for slug in candidates[:-1]:
-        with suppress(taken):
-            return await create(slug)
-    return await create(candidates[-1])
 
 
 def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:
