@@ -288,6 +288,17 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
         tx.record(events.password_changed(account.id, "set"))
 
 
+async def choose_password(ports: Ports, caller: Person, current: str | None, new_password: str) -> None:
+    """Change the caller's password, or set the first one if `current` is None.
+
+    Raises: the errors of `change_password` and `set_password`.
+    """
+    if current is None:
+        await set_password(ports, caller, new_password)
+    else:
+        await change_password(ports, caller, current, new_password)
+
+
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:
     """Change the caller's password. All other sessions and the trust of all devices end (security A-8).
 

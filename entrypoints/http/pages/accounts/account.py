@@ -152,15 +152,12 @@ async def change_password(form: Form) -> Response:
 
     A change ends your other sessions and the trust of all devices.
     """
-    new_password = form.get("new_password", "")
+    current = form.get("current_password")
     try:
-        if "current_password" in form:
-            await accounts.change_password(ports(), signed_in(), form["current_password"], new_password)
-        else:
-            await accounts.set_password(ports(), signed_in(), new_password)
+        await accounts.choose_password(ports(), signed_in(), current, form.get("new_password", ""))
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
-    return redirect_with_notice("password-changed" if "current_password" in form else "password-set", ACCOUNT_PATH)
+    return redirect_with_notice("password-set" if current is None else "password-changed", ACCOUNT_PATH)
 
 
 # The second factor
