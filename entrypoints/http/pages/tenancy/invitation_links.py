@@ -190,9 +190,7 @@ async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     credentials = InvitationCredentials(token, form["new_password"], name)
     browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
     try:
-        opened = await joining.find_invitation(ports(), token, None)
-        launch_url = await joining.launch_url(ports(), opened.received.invitation.org_id)
-        outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())
+        outcome, launch_url = await sign_in_flow.join(ports(), caller(), credentials, browser_target, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except (Invalid, Limited) as refusal:
