@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
 
 
@@ -199,12 +199,12 @@ class ServiceSettingsRequest(RequestModel):
         "The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none.",
     )
 
-    def to_settings(self) -> ServiceSettings:
+    def to_settings(self) -> SettingChanges:
         """Return the settings for the use cases. Fields that were not sent keep their values."""
-        settings = {name: getattr(self, name) for name in ServiceSettings.__slots__}
+        settings = {name: getattr(self, name) for name in SETTINGS}
         if isinstance(self.jwks, JwkSetRequest):
             settings["jwks"] = self.jwks.keys
-        return ServiceSettings(**settings)
+        return settings
 
 
 class JwkSetResponse(ResponseModel):
