@@ -244,7 +244,8 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
 async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
     """End the linked accounts and the second factor of a locked account that its user does not recognize (see `reset_password`)."""
     for method in await _added_methods(tx, account, now):
-        if method.id in kept if kept is not None else not method.is_recent:
+        is_kept = not method.is_recent if kept is None else method.id in kept
+        if is_kept:
             continue
         if method.provider is None:
             await mfa.end_added_factor(tx, caller, account, now)
