@@ -1,4 +1,4 @@
-"""How the console reads its forms: pasted addresses, the models of the API, and names that become slugs."""
+"""How the console reads its forms: pasted addresses, the models of the API, names that become slugs, and sessions that end."""
 
 from contextlib import suppress
 from itertools import islice
@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.kernel.errors import SessionEnded
 from core.kernel.values import Slug
+from core.tenancy import organizations
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
+from tests.support.browser import FakeBrowser, leads_to
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
 
@@ -91,3 +94,14 @@ def test_a_refused_field_is_named_with_the_reason(changes: dict[str, str], field
     with pytest.raises(FieldInvalid, match=message) as refusal:
         to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
     assert refusal.value.field == field
+
+
+async def test_a_session_that_ends_while_its_form_is_handled_leads_to_the_sign_in_page(
+    owner_browser: FakeBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end_session(*_: object, **__: object) -> None:
+        raise SessionEnded
+
+    monkeypatch.setattr(organizations, "update", end_session)
+    answer = await owner_browser.submit("/app/organizations/acme/settings", name="Acme", device_trust_days="30")
+    assert leads_to(answer).startswith("/app/sign-in")

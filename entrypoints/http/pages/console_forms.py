@@ -12,7 +12,7 @@ from quart import Response, g, request
 from core.authentication import browser, sent_forms
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
-from core.kernel.errors import Refusal
+from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
@@ -30,6 +30,9 @@ ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
 NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+# The access decorator answers the first with the sign-in page, and the second with a confirmation that
+# comes back with the form. `once` answers the third.
+OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, FormAlreadySent)
 Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -49,10 +52,9 @@ class NameNotTyped(FieldInvalid):
 async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
 
-    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form;
-    FormAlreadySent, for the decorator `once`.
+    Raises: the refusal, if it is one of OF_DECORATORS.
     """
-    if isinstance(refusal, SignInNotRecent | FormAlreadySent):
+    if isinstance(refusal, OF_DECORATORS):
         raise refusal
     return await _refused_page(refusal, name, **values)
 
@@ -129,7 +131,7 @@ def on_refusal(
             form = await read_console_form()
             try:
                 return await view(**parameters, form=form)
-            except (SignInNotRecent, FormAlreadySent):  # the access decorator and `once` answer them
+            except OF_DECORATORS:
                 raise
             except of as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
