@@ -1,4 +1,4 @@
-"""The parts of the service that its settings choose: encryption keys, mail, providers, locations. `gatehouse doctor` checks them too."""
+"""What the settings choose: encryption keys, mail, providers and locations. `gatehouse doctor` checks these adapters too."""
 
 import os
 from pathlib import Path
