@@ -40,7 +40,7 @@ scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN), cal
 # console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
 sign_in_session = AccessDecorator(Access("sign_in_session", Credentials.COOKIE), callers.as_browser)
 page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), callers.as_console_user)
-platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_browser_of_platform_owner)
+platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
 
 
 def member(

@@ -138,10 +138,6 @@ async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = br
 as_console_user = partial(as_browser, load=browser.authenticate_in_console)
 
 
-async def as_browser_of_platform_owner(access: Access) -> Response | None:
-    return await as_console_user(access)
-
-
 async def as_browser_of_member(access: Access) -> Response | None:
     assert access.capability is not None, "the access of a member has a capability"
     cookie, slug = session_cookie(), (request.view_args or {})["org_slug"]

@@ -156,7 +156,7 @@ async def accept_by_form() -> Response:
         return await _accept_with_password(form, token)
     user = await visitor_with_mfa()
     try:
-        accepted = await joining.accept(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
+        accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except Invalid as refusal:
