@@ -115,14 +115,14 @@ def on_refusal(
     values: Callable[..., Awaitable[dict[str, Any]]],
     fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
-    of: tuple[type[Refusal], ...] = (Refusal,),
+    refusals: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
     """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
 
     The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
     the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
-    refusals to fields, or is a function that does. Refusals of other classes than `of` are answered
-    with the error page.
+    refusals to fields, or is a function that does. Refusals of other classes than `refusals` are
+    answered with the error page.
     """
 
     def decorate(view: V) -> V:
@@ -133,7 +133,7 @@ def on_refusal(
                 return await view(**parameters, form=form)
             except OF_DECORATORS:
                 raise
-            except of as refusal:
+            except refusals as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
                 wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
                 return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})

@@ -146,7 +146,7 @@ async def show_password() -> Response:
 @describes_page(
     {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
 )
-@on_refusal("accounts/password.html", _password_values, _wrong_password, of=(Invalid, CurrentPasswordWrong, Limited))
+@on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
 async def change_password(form: Form) -> Response:
     """Change your password, or set the first one.
 
@@ -202,7 +202,7 @@ async def show_two_factor() -> Response:
     "Open two-factor authentication",
     "The secret was shown once. If you didn't scan it, start the set-up again.",
 )
-@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid,))
+@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
     """Start to set up two-factor authentication.
 
@@ -242,7 +242,7 @@ async def confirm_two_factor() -> Response:
     "Open two-factor authentication",
     "The new codes were shown once. If you didn't save them, replace them again.",
 )
-@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid, Limited))
+@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:
     """Replace your backup codes.
 

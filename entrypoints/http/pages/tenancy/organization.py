@@ -17,7 +17,7 @@ from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
-from entrypoints.http.pages.consequences import Question, ask, asks_again, count
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
@@ -158,7 +158,7 @@ async def _deletion() -> Question:
 @routes.post(f"{SETTINGS}/delete")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-@asks_again(_deletion)
+@ask_on_refusal(_deletion)
 async def delete(org_slug: str, form: Form) -> Response:
     """Delete an organization permanently."""
     check_typed_name(form, (await organizations.get(ports(), acting_member())).name)
