@@ -68,10 +68,7 @@ def create(settings: Settings, directory: Path, keys_dir: Path | None) -> Manife
 
 
 def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manifest:
-    """Restore a backup into the configured database, which must be empty.
-
-    Raises: BackupError; SettingsInvalid; EmbeddedError.
-    """
+    """Restore a backup into the configured database, which must be empty. Raises: BackupError; SettingsInvalid; EmbeddedError."""
     check_database_address(settings)
     with _system_errors(), ExitStack() as undo:
         manifest = _read(directory)

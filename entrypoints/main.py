@@ -302,17 +302,14 @@ def migrate_database(settings: Settings) -> list[str]:
 
 
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
-    """Create the first platform owner.
-
-    Raises: EmailInvalid; the errors of `core.accounts.platform.create_first_owner`.
-    """
+    """Create the first platform owner. Raises: EmailInvalid."""
     _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
     """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
 
-    Raises: NoInstallation, EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
+    Raises: NoInstallation, EmailInvalid.
     """
     if settings.database_url is None and not embedded_data(settings).exists():
         raise NoInstallation(settings.data_dir)

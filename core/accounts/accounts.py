@@ -290,10 +290,7 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
 
 
 async def choose_password(ports: Ports, caller: Person, current: str | None, new_password: str) -> None:
-    """Change the caller's password, or set the first one if `current` is None.
-
-    Raises: the errors of `change_password` and `set_password`.
-    """
+    """Change the caller's password, or set the first one if `current` is None."""
     if current is None:
         await set_password(ports, caller, new_password)
     else:

@@ -214,7 +214,7 @@ async def sign_in(
 async def join(
     ports: Ports, caller: Caller, credentials: InvitationCredentials, target: BrowserTarget, client: PresentedDevice
 ) -> tuple[BrowserSignIn | PreAuthToken, str | None]:
-    """Sign in with an invitation, and return the result with the URL of `joining.launch_url`. Raises: the errors of `sign_in`."""
+    """Sign in with an invitation, and return the result with the URL of `joining.launch_url`."""
     # Load the URL before the change, so that a failure afterwards cannot hide that it was made.
     opened = await joining.find_invitation(ports, credentials.token, None)
     launch_url = await joining.launch_url(ports, opened.received.invitation.org_id)

@@ -67,7 +67,7 @@ async def configure(
 
     Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
 
-    Raises: SloCertificateReplaced, SloCertificateInvalid; the errors of `validate`.
+    Raises: SloCertificateReplaced, SloCertificateInvalid.
     """
     if not replaces_slo_certificate:
         present, _ = await get_configuration(ports, caller, service_slug)

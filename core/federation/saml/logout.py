@@ -131,7 +131,7 @@ async def _read_request(
 ) -> InitiatingRequest:
     """Return a LogoutRequest with the resolved name of the user, after all checks.
 
-    Raises: SamlMessageInvalid, SloUrlMissing, DestinationMismatch; the errors of `check_relay_state` and `check_message`.
+    Raises: SamlMessageInvalid, SloUrlMissing, DestinationMismatch.
     """
     saml_bindings.check_relay_state(received.relay_state)
     request = await ports.saml.read(received.document)

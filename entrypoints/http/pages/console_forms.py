@@ -68,7 +68,7 @@ async def read_console_form() -> dict[str, str]:
 
     If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
 
-    Raises: FormTokenInvalid; KeptFormEnded; the errors of `read_form`.
+    Raises: FormTokenInvalid; KeptFormEnded.
     """
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())

@@ -154,7 +154,7 @@ async def delete(group_id: str) -> Response:
 
 
 def _parse_group(body: dict[str, Any]) -> GroupChanges:
-    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing; the errors of `parse_group`."""
+    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing."""
     if not body:
         raise BodyInvalid
     return parse_group(GROUP, check_body(body, GROUP_URN))

@@ -143,10 +143,7 @@ async def read_user_patch() -> UserPatch:
 
 
 def read_page() -> tuple[int, int]:
-    """Return `startIndex`, which counts from 1, and `count`.
-
-    Raises: NumberInvalid.
-    """
+    """Return `startIndex`, which counts from 1, and `count`. Raises: NumberInvalid."""
     return _read_number("startIndex", 1, 1, 2**31 - 1), _read_number("count", DEFAULT_COUNT, 0, MAX_COUNT)
 
 

@@ -48,10 +48,7 @@ async def as_anyone(_: Access) -> None:
 
 
 def bearer_token(headers: Headers | None = None) -> str:
-    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7).
-
-    Raises: Unauthenticated.
-    """
+    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7). Raises: Unauthenticated."""
     scheme, _, token = (current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:

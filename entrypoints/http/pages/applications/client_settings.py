@@ -80,10 +80,7 @@ def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, 
 
 
 def parse_settings(typed: Mapping[str, Any]) -> SettingChanges:
-    """Return the settings in a sent form. The model of the API checks them, as it checks a request.
-
-    Raises: FieldInvalid.
-    """
+    """Return the settings in a sent form. The model of the API checks them, as it checks a request. Raises: FieldInvalid."""
     try:
         data = ServiceUpdateRequest.model_validate(
             {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}

@@ -163,7 +163,7 @@ async def _answer_form(user: Visitor | None) -> Response:
 
 
 async def _present(browser_id: str | None) -> Authorization:
-    """Return the checked request of this URL. Raises: the errors of `pushed_requests.present`."""
+    """Return the checked request of this URL."""
     return _recorded(await pushed_requests.present(ports(), AuthorizationRequest.from_fields(joined_query()), browser_id))
 
 
