@@ -41,12 +41,7 @@ class JwkSetRequest(RequestModel):
 class ServiceSettingsRequest(RequestModel):
     """The settings that can be chosen when a service is created, and changed later."""
 
-    name: Name = setting(
-        "general",
-        "Name",
-        "Your users see it when they sign in.",
-        "The name of the service.",
-    )
+    name: Name = setting("general", "Name", "Your users see it when they sign in.", "The name of the service.")
     service_type: Type = setting(
         "general",
         "Type",

@@ -267,13 +267,7 @@ def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[s
 
 def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
     """Return the body of a list response (RFC 7644 section 3.4.2)."""
-    return {
-        "schemas": [LIST_URN],
-        "totalResults": total,
-        "startIndex": start,
-        "itemsPerPage": len(resources),
-        "Resources": list(resources),
-    }
+    return {"schemas": [LIST_URN], "totalResults": total, "startIndex": start, "itemsPerPage": len(resources), "Resources": list(resources)}
 
 
 async def stream_with_list(

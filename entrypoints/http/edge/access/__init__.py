@@ -53,13 +53,7 @@ def member(
 ) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
     access = Access(
-        "member",
-        Credentials.ACCESS_TOKEN,
-        capability=capability,
-        outlives=outlives,
-        inactive=inactive,
-        programs=programs,
-        sign_in=sign_in,
+        "member", Credentials.ACCESS_TOKEN, capability=capability, outlives=outlives, inactive=inactive, programs=programs, sign_in=sign_in
     )
     return AccessDecorator(access, callers.as_member)
 

@@ -211,11 +211,7 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
     fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in names}
     return {
         "required": True,
-        "content": {
-            "application/x-www-form-urlencoded": {
-                "schema": {"type": "object", "required": list(names), "properties": fields},
-            }
-        },
+        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "required": list(names), "properties": fields}}},
     }
 
 

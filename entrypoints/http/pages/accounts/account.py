@@ -197,11 +197,7 @@ async def show_two_factor() -> Response:
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@once(
-    TWO_FACTOR,
-    "Open two-factor authentication",
-    "The secret was shown once. If you didn't scan it, start the set-up again.",
-)
+@once(TWO_FACTOR, "Open two-factor authentication", "The secret was shown once. If you didn't scan it, start the set-up again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
     """Start to set up two-factor authentication.
@@ -237,11 +233,7 @@ async def confirm_two_factor() -> Response:
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@once(
-    TWO_FACTOR,
-    "Open two-factor authentication",
-    "The new codes were shown once. If you didn't save them, replace them again.",
-)
+@once(TWO_FACTOR, "Open two-factor authentication", "The new codes were shown once. If you didn't save them, replace them again.")
 @on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:
     """Replace your backup codes.

@@ -105,11 +105,7 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
-@once(
-    APPLICATIONS,
-    "Open applications",
-    "A secret was shown once. If you didn't copy it, replace it on the page of the application.",
-)
+@once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
 async def create_application(org_slug: str) -> Response:
     """Create an application.
 

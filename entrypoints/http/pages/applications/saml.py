@@ -83,12 +83,7 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
 async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
-    endpoints = {
-        "Entity ID": "",
-        "Metadata URL": "metadata",
-        "Sign-on URL": "sso",
-        "Logout URL": "slo",
-    }
+    endpoints = {"Entity ID": "", "Metadata URL": "metadata", "Sign-on URL": "sso", "Logout URL": "slo"}
     org_slug = acting_member().acts_in.slug
     return {
         "configuration": configuration,

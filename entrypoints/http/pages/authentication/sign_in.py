@@ -13,14 +13,7 @@ from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
-from core.federation.sign_in import (
-    BrowserSignIn,
-    BrowserTarget,
-    CodeCredentials,
-    PasswordCredentials,
-    SignInCredentials,
-    SignInOptions,
-)
+from core.federation.sign_in import BrowserSignIn, BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials, SignInOptions
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH

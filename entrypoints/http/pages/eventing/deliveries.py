@@ -68,10 +68,7 @@ async def _list_values(_: Form, webhook_id: str, query: ListedDeliveriesQuery | 
         "path": f"{webhooks_path()}/{webhook.id}",
         "list_path": webhooks_path(),
         "deliveries": result.items,
-        "chosen": {
-            "event_type": query.event_type or "",
-            "delivered": "" if query.delivered is None else str(query.delivered).lower(),
-        },
+        "chosen": {"event_type": query.event_type or "", "delivered": "" if query.delivered is None else str(query.delivered).lower()},
         "types": TYPES,
         "results": RESULTS,
         "labels": LABELS,

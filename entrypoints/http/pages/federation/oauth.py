@@ -226,12 +226,7 @@ def to_application(answer: AuthorizationResponse, status: int = 303) -> Response
     """Return the redirect to the application, or the page that posts the answer to it."""
     if answer.mode is not ResponseMode.FORM_POST:
         return redirect(answer.url, status)
-    page = render(
-        "federation/form_post.html",
-        scripted=True,
-        redirect_uri=answer.redirect_uri,
-        parameters=answer.parameters,
-    )
+    page = render("federation/form_post.html", scripted=True, redirect_uri=answer.redirect_uri, parameters=answer.parameters)
     return page_response(page)
 
 

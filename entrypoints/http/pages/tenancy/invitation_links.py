@@ -52,8 +52,7 @@ class LinkIncomplete(Invalid):
 @routes.get("/invitations/accept")
 @anyone
 @describes_page(
-    {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."},
-    query={"token": "The token from the email."},
+    {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."}, query={"token": "The token from the email."}
 )
 async def follow_link() -> Response:
     """Follow the link in an invitation email.

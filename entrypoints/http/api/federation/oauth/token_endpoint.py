@@ -113,9 +113,7 @@ class TokenResponse(ResponseModel):
         description="The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.",
     )
     scope: str | None = Field(
-        default=None,
-        exclude_if=lambda scope: scope is None,
-        description="The granted scopes. Left out if there are none.",
+        default=None, exclude_if=lambda scope: scope is None, description="The granted scopes. Left out if there are none."
     )
 
 
