@@ -1,16 +1,17 @@
 """How the console reads its forms: pasted addresses, the models of the API, names that become slugs, and sessions that end."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.kernel.errors import SessionEnded
-from core.kernel.values import Slug
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.values import Slug, create_with_free_slug
 from core.tenancy import organizations
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS
+from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
@@ -73,6 +74,19 @@ def test_any_name_suggests_valid_slugs(name: str) -> None:
 def test_slugs_resemble_the_name() -> None:
     assert list(islice(Slug.suggest("Zo\u00eb & S\u00f6hne", "application"), 2)) == ["zoe-sohne", "zoe-sohne-2"]
     assert next(Slug.suggest("\u65e5\u672c", "organization")) == "organization"
+
+
+@pytest.mark.parametrize(("free", "tried"), [("acme-3", 3), ("acme-20", 20), ("acme-21", 20)])
+async def test_the_first_free_slug_of_twenty_is_used(free: str, tried: int) -> None:
+    slugs = []
+
+    async def create(slug: Slug) -> Slug:
+        slugs.append(slug)
+        return slug if slug == free else refuse(SlugTaken)
+
+    with pytest.raises(SlugTaken) if free == "acme-21" else nullcontext():
+        assert await create_with_free_slug("Acme", "organization", create, SlugTaken) == free
+    assert len(slugs) == tried
 
 
 def test_a_form_is_read_with_the_model_of_the_api() -> None:
