@@ -32,10 +32,10 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import Email
 from core.maintenance import housekeeping
 from entrypoints import logs
+from entrypoints.adapters_of_settings import check_database_address, key_file, known_keys, store_keys, vault_of
+from entrypoints.addresses import base_url, embedded_data, open_database
 from entrypoints.http.app import build_routes
-from entrypoints.parts import check_database_address, key_file, known_keys, store_keys, vault_of
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.starting import base_url, embedded_data, open_database
 from entrypoints.version import VERSION
 from entrypoints.wiring import Wired, application, wire
 
@@ -68,10 +68,7 @@ def create(settings: Settings, directory: Path, keys_dir: Path | None) -> Manife
 
 
 def restore(settings: Settings, directory: Path, keys_dir: Path | None) -> Manifest:
-    """Restore a backup into the configured database, which must be empty.
-
-    Raises: BackupError; SettingsInvalid; EmbeddedError.
-    """
+    """Restore a backup into the configured database, which must be empty. Raises: BackupError; SettingsInvalid; EmbeddedError."""
     check_database_address(settings)
     with _system_errors(), ExitStack() as undo:
         manifest = _read(directory)

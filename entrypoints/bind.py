@@ -10,10 +10,7 @@ MAX_UNIX_PATH = 107  # bytes in the address of a Unix socket
 
 
 def parse_bind(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, `[v6]:port` or `:port`. An empty host means all addresses of the machine.
-
-    Raises: ValueError.
-    """
+    """Return host and port of `host:port`, `[v6]:port` or `:port`. An empty host means all addresses of the machine. Raises: ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError("must look like 127.0.0.1:8080, [::1]:8080 or :8080")

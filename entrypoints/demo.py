@@ -41,10 +41,7 @@ def _tenant(tenant: Tenant, base_url: str) -> dict[str, Any]:
             "client_id": str(tenant.api_resource.resource.id),
             "client_secret": tenant.api_resource.client_secret,
         },
-        "service_account": {
-            "client_id": str(tenant.service_account.client_id),
-            "client_secret": tenant.service_account.client_secret,
-        },
+        "service_account": {"client_id": str(tenant.service_account.client_id), "client_secret": tenant.service_account.client_secret},
         "scim_token": tenant.scim_token,
         "webhook": {"id": str(tenant.webhook.id), "url": tenant.webhook.url, "secret": tenant.webhook_secret},
         "end_users": [_user(user) | {"totp_secret": user.totp_secret} for user in tenant.end_users],

@@ -25,8 +25,7 @@ from core.authentication.tokens.issuer import spelling_warning
 from core.kernel.errors import PaymentsFailed, StorageDown
 from core.kernel.uris import is_web_url
 from core.tenancy.model.domains import DnsFailed
-from entrypoints.bind import SYSTEMD, format_server, unix_path
-from entrypoints.parts import (
+from entrypoints.adapters_of_settings import (
     allowed_targets,
     anonymizers,
     check_database_address,
@@ -39,8 +38,9 @@ from entrypoints.parts import (
     smtp,
     vault_of,
 )
+from entrypoints.addresses import base_url, running_database
+from entrypoints.bind import SYSTEMD, format_server, unix_path
 from entrypoints.settings import Settings, SettingsInvalid, unknown_variables
-from entrypoints.starting import base_url, running_database
 from ports.crypto import SealBroken
 from ports.observe import Clock
 from ports.outside import MailRefused

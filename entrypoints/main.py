@@ -34,13 +34,13 @@ from core.kernel.values import Email
 from core.maintenance import housekeeping
 from core.tenancy import governance
 from entrypoints import logs
+from entrypoints.adapters_of_settings import allowed_targets, encryption_keys, mail_folder
+from entrypoints.addresses import NoInstallation, base_url, embedded_data, open_database
 from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, build_routes
 from entrypoints.http.edge.protocol.listening import BindError, open_socket
 from entrypoints.http.edge.protocol.server import serve_http
-from entrypoints.parts import allowed_targets, encryption_keys, mail_folder
 from entrypoints.settings import Settings, SettingsInvalid
-from entrypoints.starting import NoInstallation, base_url, embedded_data, open_database
 from entrypoints.stopping import Stop, has_ended
 from entrypoints.supervision import ParentLink, Supervisor, Watcher, beat_forever
 from entrypoints.wiring import Wired, application, check_settings, start_actors, wire
@@ -302,17 +302,14 @@ def migrate_database(settings: Settings) -> list[str]:
 
 
 def create_first_owner(settings: Settings, email: str, password: str) -> None:
-    """Create the first platform owner.
-
-    Raises: EmailInvalid; the errors of `core.accounts.platform.create_first_owner`.
-    """
+    """Create the first platform owner. Raises: EmailInvalid."""
     _run_use_case(settings, lambda ports: platform.create_first_owner(ports, Email.parse(email), password))
 
 
 def create_recovery_link(settings: Settings, email: str, operator: str) -> str:
     """Return the URL of a link that signs this platform owner in once. `operator` is the present user of the machine.
 
-    Raises: NoInstallation, EmailInvalid; the errors of `core.authentication.owner_recovery.create_link`.
+    Raises: NoInstallation, EmailInvalid.
     """
     if settings.database_url is None and not embedded_data(settings).exists():
         raise NoInstallation(settings.data_dir)

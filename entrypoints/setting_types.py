@@ -225,6 +225,6 @@ Ports = Annotated[tuple[Port, ...], BeforeValidator(_parse_ports)]
 Delays = Annotated[tuple[Delay, ...], BeforeValidator(_parse_delays)]
 DnsServers = Annotated[tuple[DnsServer, ...], BeforeValidator(_parse_dns_servers)]
 Tiers = Annotated[tuple[TierSetting, ...], BeforeValidator(_parse_tiers), AfterValidator(_refuse_duplicate_tiers)]
-# The whole type is annotated, so that `installation` sees that it is a secret, and the shipped file is checked, too.
+# The whole type is annotated, so that `running_installation` sees that it is a secret, and the shipped file is checked, too.
 AsciiSecret = Annotated[SecretStr | None, AfterValidator(_check_secret)]
 CommonPasswordsFile = Annotated[Path | None, AfterValidator(_check_common_passwords_file)]

@@ -243,10 +243,7 @@ class Settings(BaseModel):
 
 
 def load() -> Settings:
-    """Return the settings from the environment. An empty variable counts as unset.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the settings from the environment. An empty variable counts as unset. Raises: SettingsInvalid."""
     variables = {name.upper(): value for name, value in os.environ.items() if value}
     try:
         return Settings.model_validate(

@@ -1,4 +1,4 @@
-"""The ports of a process, its HTTP application and its actors. Only this module and `parts` choose adapters."""
+"""The ports of a process, its HTTP application and its actors. Only this module and `adapters_of_settings` choose adapters."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -47,11 +47,7 @@ from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.kernel.values import new_id
 from entrypoints import logs
-from entrypoints.bind import has_own_address
-from entrypoints.http.app import Application, Edge, configure
-from entrypoints.http.edge.request_record import RequestRecord
-from entrypoints.installation import RunningInstallation
-from entrypoints.parts import (
+from entrypoints.adapters_of_settings import (
     allowed_targets,
     anonymizers,
     check_database_address,
@@ -63,6 +59,10 @@ from entrypoints.parts import (
     provider_settings,
     vault_of,
 )
+from entrypoints.bind import has_own_address
+from entrypoints.http.app import Application, Edge, configure
+from entrypoints.http.edge.request_record import RequestRecord
+from entrypoints.running_installation import RunningInstallation
 from entrypoints.settings import Settings, unknown_variables
 from ports import Ports
 from ports.outside import TxtRecords

@@ -3,11 +3,11 @@
 from adapters.crypto.certificates import X509Certificates
 from adapters.crypto.client_assertions import JwtClientAssertions, JwtPipelineTokens
 from adapters.crypto.dpop import JwtDpopProofs
-from adapters.crypto.id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.one_time_codes import TotpCodes
+from adapters.crypto.own_tokens import JwtTokens
 from adapters.crypto.passwords import Argon2Passwords, verifications_per_second
+from adapters.crypto.provider_id_tokens import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.crypto.rsa_signatures import sign_sha256
-from adapters.crypto.tokens import JwtTokens
 from adapters.crypto.vault import AesVault, generate_key, parse_keys
 
 __all__ = [

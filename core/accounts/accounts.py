@@ -244,7 +244,8 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
 async def _end_added_methods(tx: Transaction, caller: Caller, account: Account, kept: Collection[UUID] | None, now: datetime) -> None:
     """End the linked accounts and the second factor of a locked account that its user does not recognize (see `reset_password`)."""
     for method in await _added_methods(tx, account, now):
-        if method.id in kept if kept is not None else not method.is_recent:
+        is_kept = not method.is_recent if kept is None else method.id in kept
+        if is_kept:
             continue
         if method.provider is None:
             await mfa.end_added_factor(tx, caller, account, now)
@@ -286,6 +287,14 @@ async def set_password(ports: Ports, caller: Person, new_password: str) -> None:
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)  # the link of a welcome email works for days
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(account.id, "set"))
+
+
+async def choose_password(ports: Ports, caller: Person, current: str | None, new_password: str) -> None:
+    """Change the caller's password, or set the first one if `current` is None."""
+    if current is None:
+        await set_password(ports, caller, new_password)
+    else:
+        await change_password(ports, caller, current, new_password)
 
 
 async def change_password(ports: Ports, caller: Person, current: str, new_password: str) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 from core.applications.model.api_keys import ApiKey
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
-from core.applications.model.services import Service, ServiceSettings
+from core.applications.model.services import SETTINGS, Service
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.roles import Role
@@ -41,7 +41,7 @@ def service_created(service: Service) -> Event:
 
 def service_updated(old: Service, new: Service) -> Event:
     """A service was changed. The event contains the old and new value of each changed field."""
-    changes = field_changes(old, new, *(name for name in ServiceSettings.__slots__ if name != "jwks"))
+    changes = field_changes(old, new, *(name for name in SETTINGS if name != "jwks"))
     if new.jwks != old.jwks:  # the keys themselves would make long entries
         changes["jwks"] = {"old": _thumbprints(old), "new": _thumbprints(new)}
     return Event(EVENT_KINDS["service.updated"], str(new.id), org_id=new.org_id, details={**service_details(new), "changes": changes})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from core.applications import api_keys, services
 from core.applications.model import services as services_model
 from core.applications.model.api_keys import ApiKeyInvalid
-from core.applications.model.services import Service, ServiceSettings
+from core.applications.model.services import Service, SettingChanges
 from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
@@ -22,7 +22,7 @@ async def find(ports: Ports, caller: ServiceKey) -> Service:
         return await read.services.by_id(caller.service.org_id, caller.service.id) or refuse(ApiKeyInvalid)
 
 
-async def update(ports: Ports, caller: ServiceKey, settings: ServiceSettings) -> Service:
+async def update(ports: Ports, caller: ServiceKey, settings: SettingChanges) -> Service:
     """Apply these settings to the service of the key. `settings` must not contain a service type."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:

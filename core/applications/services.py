@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from core.applications.model.services import (
     ServiceNotFound,
     ServiceOrder,
     ServiceQuota,
+    ServiceSlugTaken,
     ServiceSummary,
     apply_settings,
     ensure_client_secret,
@@ -30,13 +32,13 @@ from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
-from core.kernel.values import Batches, Slug, digest, new_id, new_secret
+from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new_id, new_secret
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import Organization
 
 if TYPE_CHECKING:
-    from core.applications.model.services import ServiceSettings, ServiceType
+    from core.applications.model.services import ServiceType, SettingChanges
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -74,7 +76,7 @@ async def require_open(read: Reading | Transaction, org_slug: str, service: Serv
 
 
 async def create(
-    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: ServiceSettings
+    ports: Ports, caller: OrganizationCaller, slug: str, name: str, service_type: ServiceType, settings: SettingChanges
 ) -> CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
@@ -99,7 +101,7 @@ async def create(
         created_at=now,
         updated_at=now,
     )
-    service, client_secret = ensure_client_secret(_apply(ports, draft, replace(settings, name=name, service_type=service_type)))
+    service, client_secret = ensure_client_secret(_apply(ports, draft, {**settings, "name": name, "service_type": service_type}))
     plan = Plan(
         id=new_id(),
         org_id=service.org_id,
@@ -124,7 +126,17 @@ async def create(
     return CreatedService(service, plan, quota, client_secret)
 
 
-def _apply(ports: Ports, service: Service, settings: ServiceSettings) -> Service:
+async def create_by_form(
+    ports: Ports, caller: OrganizationCaller, name: str, service_type: ServiceType, redirect_uris: Sequence[str] | None
+) -> CreatedService:
+    """Create a service as `create` does, with the first free slug that resembles its name."""
+    settings = {"redirect_uris": redirect_uris}
+    return await create_with_free_slug(
+        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), ServiceSlugTaken
+    )
+
+
+def _apply(ports: Ports, service: Service, settings: SettingChanges) -> Service:
     """Return the service with these settings. The limits of the platform are checked only if its client settings change.
 
     Raises: TokenSecondsInvalid, KeyPortNotAllowed, ClientKeysInvalid.
@@ -172,7 +184,7 @@ async def list_services(
     return Batches(read_batch, limit, size=SERVICE_BATCH), quota
 
 
-async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: ServiceSettings) -> tuple[Service, str | None]:
+async def update(ports: Ports, caller: OrganizationCaller, slug: str, settings: SettingChanges) -> tuple[Service, str | None]:
     """Change a service. Return it with its client secret if it became a confidential client and got one. Raises: ServiceNotFound."""
     async with ports.storage.transaction(by=caller) as tx:
         _, old = await lock_organization_for(tx, caller, slug, Capability.SERVICES_MANAGE)

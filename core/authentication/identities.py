@@ -113,7 +113,8 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
         # first.
         account = await lock_own_account(tx, caller, now)
         linked = {identity.provider for identity in await tx.identities.list_of_user(account.id, _context_of(caller))}
-        if provider not in (linked if caller.service else await tx.identities.list_providers(account.id)):
+        known = linked if caller.service else await tx.identities.list_providers(account.id)
+        if provider not in known:
             raise NotLinked
         # A password does not sign in while the address is not verified (security A-4).
         has_password = account.password_hash is not None and account.email_verified_at is not None
@@ -185,7 +186,8 @@ async def link_pending(tx: Transaction, pending: PendingIdentity, user_id: UUID,
     another account or unlinked in the context where it was known.
     """
     known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
-    if pending.known_elsewhere if known is None else known.user_id != user_id:
+    is_of_another = pending.known_elsewhere if known is None else known.user_id != user_id
+    if is_of_another:
         raise PreAuthInvalid
     if known is not None and known.is_here:
         await tx.identities.update_tokens(known.id, pending.email, pending.tokens)

@@ -133,7 +133,7 @@ async def _has_user(read: Reading | Transaction, account: Account) -> bool:
     return account.password_hash is not None or await read.accounts.has_signed_in(account.id)
 
 
-async def accept(
+async def accept_by_form(
     ports: Ports, caller: Caller, token: str, visitor: Visitor | None, session_cookie: str | None, form_token: str | None
 ) -> AcceptedInvitation:
     """Accept an invitation with the form of its page, which has a form token if the recipient is signed in.

@@ -166,11 +166,7 @@ def new_session(ports: Ports, start: SessionStart, now: datetime) -> Session:
 
 
 async def refresh(
-    ports: Ports,
-    caller: Caller,
-    refresh_token: str,
-    presenter: Presenter = UNNAMED_PRESENTER,
-    scope: Collection[str] | None = None,
+    ports: Ports, caller: Caller, refresh_token: str, presenter: Presenter = UNNAMED_PRESENTER, scope: Collection[str] | None = None
 ) -> TokenPair:
     """Exchange a refresh token for a new pair. The token can be used once (security S-1, S-2, S-3).
 

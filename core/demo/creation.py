@@ -19,7 +19,7 @@ from core.accounts.model.mfa import MfaEvent
 from core.applications import api_keys, plans, services
 from core.applications.model import services as services_model
 from core.applications.model.plans import Plan, PlanTerms
-from core.applications.model.services import Service, ServiceSettings, ServiceType
+from core.applications.model.services import Service, ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.authentication import events as authentication_events
 from core.authentication import sessions
@@ -240,13 +240,13 @@ async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoU
 async def _ensure_application(seeding: _Seeding, caller: Member, slug: Slug, name: str, service_type: ServiceType) -> Application:
     refused_uris = () if service_type.is_native else mobile_only_uris(seeding.redirect_uris)
     redirect_uris = tuple(uri for uri in seeding.redirect_uris if uri not in refused_uris)
-    settings = ServiceSettings(redirect_uris=redirect_uris or (demo.MOBILE_URIS if service_type.is_public else demo.WEB_URIS))
+    settings = {"redirect_uris": redirect_uris or (demo.MOBILE_URIS if service_type.is_public else demo.WEB_URIS)}
     service = await seeding.tx.services.by_slug(caller.acts_in.id, slug)
     if service is None:
         created = await services.create(seeding.ports, caller, slug, name, service_type, settings)
         return Application(created.service, created.client_secret)
     if service.service_type is not service_type:
-        service, _ = await services.update(seeding.ports, caller, slug, replace(settings, service_type=service_type))
+        service, _ = await services.update(seeding.ports, caller, slug, {**settings, "service_type": service_type})
     elif redirect_uris or not service.redirect_uris:
         service, _ = await services.update(seeding.ports, caller, slug, settings)
     return Application(service, None if service_type.is_public else await services.rotate_secret(seeding.ports, caller, slug))

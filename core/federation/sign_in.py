@@ -211,6 +211,16 @@ async def sign_in(
     return await finish_in_api(ports, caller, outcome, saml_state)
 
 
+async def join(
+    ports: Ports, caller: Caller, credentials: InvitationCredentials, target: BrowserTarget, client: PresentedDevice
+) -> tuple[BrowserSignIn | PreAuthToken, str | None]:
+    """Sign in with an invitation, and return the result with the URL of `joining.launch_url`."""
+    # Load the URL before the change, so that a failure afterwards cannot hide that it was made.
+    opened = await joining.find_invitation(ports, credentials.token, None)
+    launch_url = await joining.launch_url(ports, opened.received.invitation.org_id)
+    return await sign_in(ports, caller, credentials, target, client), launch_url
+
+
 async def finish_in_api(ports: Ports, caller: Caller, signed_in: SignedIn, saml_state: str | None) -> ApiSignIn:
     """Return the tokens of a session, and complete the SAML sign-on with this state, if any. Raises: SignOnNotFound."""
     next_path = None if saml_state is None else await saml_pending.complete_sign_in(ports, caller, saml_state, signed_in)

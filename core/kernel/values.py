@@ -8,12 +8,13 @@ import unicodedata
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, Final, Generic, Self, TypeVar
 
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, Refusal
 
 T = TypeVar("T")
 
@@ -190,6 +191,21 @@ class Slug(str):
         base = re.sub(r"[^a-z0-9]+", "-", plain)[:50].strip("-") or fallback
         candidates = chain([base], (f"{base}-{number}" for number in count(2)))
         return (cls(candidate) for candidate in candidates if candidate not in _RESERVED)
+
+
+MAX_SUGGESTED_SLUGS: Final = 20
+
+
+async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug], Awaitable[T]], taken: type[Refusal]) -> T:
+    """Return what `create` returns for the first free slug of `Slug.suggest`.
+
+    Raises: `taken` if the first MAX_SUGGESTED_SLUGS are not free; the other errors of `create`.
+    """
+    candidates = list(islice(Slug.suggest(name, fallback), MAX_SUGGESTED_SLUGS))
+    for slug in candidates[:-1]:
+        with suppress(taken):
+            return await create(slug)
+    return await create(candidates[-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,12 @@ async def _prepare(
         return await _prepare_security_notice(tx, email, email.notice_id, now)
     if email.kind in ORGANIZATION_EMAILS:
         return await _prepare_organization_notice(ports, tx, email, now)
+    return await _prepare_by_kind(ports, tx, email, welcome, now)
+
+
+async def _prepare_by_kind(
+    ports: Ports, tx: Transaction, email: PreparedEmail, welcome: Deferred[WelcomeContext] | None, now: datetime
+) -> PreparedEmail | EmailResult:
     match email.kind:
         case EmailKind.VERIFY_EMAIL | EmailKind.RESET_PASSWORD | EmailKind.MEMBER_RESET | EmailKind.WELCOME:
             return await _prepare_link(ports, tx, email, welcome, now)
@@ -107,10 +113,9 @@ async def _prepare(
         case EmailKind.CONFIRM_EMAIL_CHANGE:
             return await _prepare_email_change(ports, tx, email, now)
         case EmailKind.REAUTHENTICATION:
-            within = now < email.created_at + CODE_TTL
-            return await _count(ports, tx, email, REAUTHENTICATION_EMAILS, now) if within else EXPIRED
+            return await _prepare_reauthentication(ports, tx, email, now)
         case EmailKind.EMAIL_CHANGED:
-            return await _count(ports, tx, email, ADDRESS_CHANGE_EMAILS, now)
+            return await _drop_if_limited(ports, tx, email, ADDRESS_CHANGE_EMAILS, now)
         case EmailKind.TRIAL_ENDS | EmailKind.PAYMENT_ACTION:
             return await _prepare_subscription_notice(tx, email)
     return email  # the other notices have no link with a token
@@ -206,6 +211,13 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
 
 
+async def _prepare_reauthentication(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:
+    """Return the email with a code that confirms a sign-in, or its result if the code has expired or the recipient's limit is reached."""
+    if now >= email.created_at + CODE_TTL:
+        return EXPIRED
+    return await _drop_if_limited(ports, tx, email, REAUTHENTICATION_EMAILS, now)
+
+
 async def _continuation(
     tx: Transaction, email: PreparedEmail, purpose: TokenPurpose, user_id: UUID, welcome: Deferred[WelcomeContext] | None
 ) -> LinkContinuation:
@@ -232,7 +244,7 @@ async def _prepare_invitation(ports: Ports, tx: Transaction, email: PreparedEmai
     if received is None or not received.invitation.is_pending:
         is_expired = received is not None and received.invitation.expires_at <= now
         return EXPIRED if is_expired else DROPPED
-    return await _count(ports, tx, replace(email, invitation=received), INVITATION_EMAILS, now)
+    return await _drop_if_limited(ports, tx, replace(email, invitation=received), INVITATION_EMAILS, now)
 
 
 async def _prepare_security_notice(tx: Transaction, email: PreparedEmail, notice_id: UUID, now: datetime) -> PreparedEmail | EmailResult:
@@ -310,7 +322,7 @@ async def _prepare_organization_notice(ports: Ports, tx: Transaction, email: Pre
     return replace(email, organization=organization, owner=owner)
 
 
-async def _count(
+async def _drop_if_limited(
     ports: Ports, tx: Transaction, email: PreparedEmail, kinds: Collection[EmailKind], now: datetime
 ) -> PreparedEmail | EmailResult:
     """Return the email if the recipient's limit allows it, or DROPPED."""

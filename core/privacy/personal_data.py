@@ -236,9 +236,9 @@ async def _anonymize(ports: Ports, caller: Person, user_id: UUID, attempt: int, 
         elif cause is Cause.OWN_DELETION:
             account = await _check_own_deletion(tx, account)
         elif account is not None and not await tx.accounts.is_due_for_erasure(account.id, now):
-            account = None
+            return _Done()  # the user opened the account again
         if account is None or account.anonymized_at is not None:
-            return _Done()  # another process was faster, or the user opened the account again
+            return _Done()  # another process was faster
         if cause is not Cause.ERASURE and not by_platform_owner:
             notices = await tx.security_notices.live(account.id, now)
             if notices or (not is_self and _may_be_stolen(account, memberships)):

@@ -108,10 +108,11 @@ async def _find_changed_members(tx: Transaction, org_id: UUID, changes: GroupCha
         for member in batch:
             known += member.user_id in changes.others.added
             own = changes.of(provisioned=member.is_provisioned)
+            is_removed = not member.is_protected if own.replace_all else member.user_id in own.removed
             if member.user_id in own.added:
                 if member.role is None and not member.is_blocked:
                     joining.append(member)
-            elif member.role is not None and (not member.is_protected if own.replace_all else member.user_id in own.removed):
+            elif member.role is not None and is_removed:
                 leaving.append(member)
     return joining, leaving, known
 

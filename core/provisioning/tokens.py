@@ -47,13 +47,7 @@ async def create(ports: Ports, caller: OrganizationCaller, name: str, expires_at
         if len(await tx.scim_tokens.of_org(organization.id)) >= MAX_TOKENS:
             raise TooManyScimTokens
         token = ScimToken(
-            id=new_id(),
-            org_id=organization.id,
-            name=name,
-            prefix=prefix,
-            expires_at=expires_at,
-            created_by=caller.actor_id,
-            created_at=now,
+            id=new_id(), org_id=organization.id, name=name, prefix=prefix, expires_at=expires_at, created_by=caller.actor_id, created_at=now
         )
         await tx.scim_tokens.add(token, digest(secret))
         tx.record(events.scim_token_created(token))

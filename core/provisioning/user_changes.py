@@ -11,6 +11,7 @@ from core.accounts import email_changes
 from core.accounts.model.accounts import Account, EmailNotFree
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.profiles import ProfileChanges
+from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.values import Email
 from core.provisioning import blocks, events
@@ -46,17 +47,15 @@ async def apply_changes(
     is_inactive = user.is_blocked or user.is_anonymized
     changes_active = new.active is not None and new.active == is_inactive
     changes_profile, changes_shown_email = new.profile != user.profile, new.email != user.email
-    changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
     if not (changes_profile or changes_shown_email or changes_active):
         return user
     if user.is_protected:
         raise ProtectedUser
     if user.is_anonymized:
         raise AnonymizedUser
-    changes_email, activates, is_taken = new.email not in (user.email, account.email), changes_active and new.active, None
-    if changes_name or (activates and user.email != account.email):
-        user_name = new.profile.user_name or (account.email if activates and not changes_email else new.email)
-        is_taken = tx.scim_users.claim_user_name_deferred(organization.id, user.id, user_name)
+    changes_email = new.email not in (user.email, account.email)
+    activates = changes_active and bool(new.active)
+    is_taken = _claim_user_name_deferred(tx, user, account, organization.id, new, activates=activates)
     if changes_email:
         await _change_email(ports, tx, user, account, organization.id, new.email, now)
     if changes_profile:
@@ -70,6 +69,18 @@ async def apply_changes(
     if is_taken is not None and is_taken.value:
         raise UserNameTaken
     return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
+
+
+def _claim_user_name_deferred(
+    tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimUserData, *, activates: bool
+) -> Deferred[bool] | None:
+    """Claim the user name of the new data, if it can differ from the present one. The result is whether another user has it."""
+    changes_name = (new.profile.user_name, new.email) != (user.profile.user_name, user.email)
+    if not changes_name and not (activates and user.email != account.email):
+        return None
+    keeps_address = activates and new.email in (user.email, account.email)
+    user_name = new.profile.user_name or (account.email if keeps_address else new.email)
+    return tx.scim_users.claim_user_name_deferred(org_id, user.id, user_name)
 
 
 async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:

@@ -18,7 +18,7 @@ from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, 
 from core.kernel.errors import ProgramStopped, refuse
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import KEEP, Keep, Slug, new_id, provided
+from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
 from core.tenancy import events
 from core.tenancy.model.organizations import (
     DEVICE_TRUST_DAYS,
@@ -27,6 +27,7 @@ from core.tenancy.model.organizations import (
     EmptyOrganizationUpdate,
     Membership,
     Organization,
+    SlugTaken,
     TooManyWaiting,
     to_membership_state,
 )
@@ -82,6 +83,13 @@ async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Or
         if is_waiting and ports.policy.notify_owners_of_organizations:
             await _notify_platform_owners(tx, organization, account, now)
     return replace(organization, member_count=1, members_changed_at=now), membership
+
+
+async def create_by_form(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
+    """Create an organization as `create` does. An empty slug stands for the first free one that resembles the name."""
+    if slug:
+        return await create(ports, caller, slug, name)
+    return await create_with_free_slug(name, "organization", lambda free: create(ports, caller, free, name), SlugTaken)
 
 
 async def _notify_platform_owners(tx: Transaction, organization: Organization, creator: Account, now: datetime) -> None:

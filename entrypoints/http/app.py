@@ -193,10 +193,7 @@ class Edge:
 def create_app(
     ports: Ports, edge: Edge, *, observe: Callable[[RequestRecord], None], exposition: Callable[[], bytes], exposition_type: str
 ) -> Application:
-    """Return the application.
-
-    Raises: ValueError if a route has no access decorator.
-    """
+    """Return the application. Raises: ValueError if a route has no access decorator."""
     app = build_routes()
     configure(app, ports, edge, observe=observe, exposition=exposition, exposition_type=exposition_type)
     return app

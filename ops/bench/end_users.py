@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import psycopg
+
 from adapters.postgres.authentication.logins import SHARDS
 from core.applications.model.api_keys import generate_key
 from core.kernel.roles import Permission
@@ -98,8 +100,30 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
     created by an API key.
     """
     keys = [generate_key(), generate_key()]
-    end = datetime.now(UTC)
-    values: dict[str, Any] = {
+    values = _parameters(scale, keys, datetime.now(UTC))
+    with filling(conninfo) as connection:
+        for statement in (_SHARES, _ACCOUNTS, _ORGANIZATIONS, _SERVICES, _PLANS, _API_KEYS, _CROWD, "analyze crowd"):
+            connection.execute(statement, values)
+        with without_indexes(connection, "login_events", say):
+            for first in range(1, scale.logins + 1, _LOGINS_AT_ONCE):
+                last = min(first + _LOGINS_AT_ONCE - 1, scale.logins)
+                connection.execute(_LOGINS, {**values, "first": first, "last": last})
+                say(f"  {last:,} of {scale.logins:,} logins ...")
+        say("  logins of each day, users, with their services and subscriptions ...")
+        for statement in (_SEEN, "analyze seen", _USERS):
+            connection.execute(statement, values)
+        for table, statement in _INDEXED.items():
+            with without_indexes(connection, table, lambda _: None):
+                connection.execute(statement, values)
+        connection.execute(_END_USER_TOTALS)
+        connection.execute(_SERVICE_TOTALS)
+        connection.execute(_OWNERS, values)
+        return [_large_or_small(connection, scale, number, key) for number, (key, _) in enumerate(keys)]
+
+
+def _parameters(scale: Scale, keys: Sequence[tuple[str, str]], end: datetime) -> dict[str, Any]:
+    """Return the parameters of all statements. `keys` are the API keys of the two services, with their prefixes."""
+    return {
         "begin": end - LIFE,
         "end": end,
         "life": LIFE,
@@ -123,40 +147,23 @@ def fill(conninfo: str, scale: Scale, say: Say) -> Sequence[Application]:
         "shards": SHARDS,
         "apart": LOGIN_SHARDS_KEPT,
     }
-    with filling(conninfo) as connection:
-        for statement in (_SHARES, _ACCOUNTS, _ORGANIZATIONS, _SERVICES, _PLANS, _API_KEYS, _CROWD, "analyze crowd"):
-            connection.execute(statement, values)
-        with without_indexes(connection, "login_events", say):
-            for first in range(1, scale.logins + 1, _LOGINS_AT_ONCE):
-                last = min(first + _LOGINS_AT_ONCE - 1, scale.logins)
-                connection.execute(_LOGINS, {**values, "first": first, "last": last})
-                say(f"  {last:,} of {scale.logins:,} logins ...")
-        say("  logins of each day, users, with their services and subscriptions ...")
-        for statement in (_SEEN, "analyze seen", _USERS):
-            connection.execute(statement, values)
-        for table, statement in _INDEXED.items():
-            with without_indexes(connection, table, lambda _: None):
-                connection.execute(statement, values)
-        connection.execute(_END_USER_TOTALS)
-        connection.execute(_SERVICE_TOTALS)
-        connection.execute(_OWNERS, values)
-        filled = []
-        for number, (first, users) in enumerate(((0, scale.large_users), (scale.large_users, SMALL_USERS))):
-            service_id = id_of(f"service {number}")
-            [(logins,)] = connection.execute("select count(*) from login_events where service_id = %s", [service_id]).fetchall()
-            filled.append(
-                Application(
-                    id=service_id,
-                    org_id=id_of(f"organization {number}"),
-                    slug=("large", "small")[number],
-                    key=keys[number][0],
-                    users=users,
-                    logins=logins,
-                    people=[id_of(f"person {first + place}") for place in range(min(users, SMALL_USERS))],
-                    part=f"-{first + users // 2}@",
-                )
-            )
-    return filled
+
+
+def _large_or_small(connection: psycopg.Connection[Any], scale: Scale, number: int, key: str) -> Application:
+    """Return the filled large service (number 0) or the small one (number 1)."""
+    first, users = ((0, scale.large_users), (scale.large_users, SMALL_USERS))[number]
+    service_id = id_of(f"service {number}")
+    [(logins,)] = connection.execute("select count(*) from login_events where service_id = %s", [service_id]).fetchall()
+    return Application(
+        id=service_id,
+        org_id=id_of(f"organization {number}"),
+        slug=("large", "small")[number],
+        key=key,
+        users=users,
+        logins=logins,
+        people=[id_of(f"person {first + place}") for place in range(min(users, SMALL_USERS))],
+        part=f"-{first + users // 2}@",
+    )
 
 
 # A service with its organization, the number of its first user, and the number of its users

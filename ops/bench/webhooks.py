@@ -10,7 +10,7 @@ import psycopg
 
 from adapters.postgres.eventing.webhooks import secret_context
 from core.eventing.model.webhooks import new_signing_secret
-from entrypoints.parts import vault_of
+from entrypoints.adapters_of_settings import vault_of
 from entrypoints.settings import Settings
 from ops.bench.filling import add_organization
 from ops.bench.processes import MeasurementFailed

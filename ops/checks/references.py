@@ -92,43 +92,65 @@ def _without_fences(text: str) -> str:
 
 def faults_in(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:
     """Find the faults in one file. `root` is the repository that must contain the targets."""
-
-    def fault(at: int, reference: str, reason: str) -> Fault:
-        return Fault(path, text.count("\n", 0, at) + 1, " ".join(reference.split()), reason)
-
-    in_specification = path.is_relative_to(SPECIFICATION)
-    for pattern, reason in REFUSED.items():
-        if "endpoints" in pattern and path.parts[0] == "tests":
-            continue
-        for match in re.finditer(pattern, text):
-            yield fault(match.start(), match[0], reason)
-
-    named: list[range] = []
-    for match in _SECURITY.finditer(text):
-        named.append(range(*match.span()))
-    for match in _BARE_ID.finditer(text):
-        if match[1].lower() not in specified(root):
-            if any(match.start() in span for span in named):
-                yield fault(match.start(), match[1], "has no anchor in docs/specification")
-        elif not in_specification and not any(match.start() in span for span in named):
-            yield fault(match.start(), match[1], f'write "security {match[1]}"')
-    for match in _NAMED.finditer(text):
-        if match[1] not in anchors_of(root / SPECIFICATION / "security.md"):
-            yield fault(match.start(), match[0], "is no anchor of docs/specification/security.md")
-    for match in _DECISIONS.finditer(text):
-        if match[2]:
-            yield fault(match.start(), match[0], "list the numbers instead of a range")
-        for number in re.findall(r"\d+", match[1]):
-            if f"decision-{number}" not in specified(root):
-                yield fault(match.start(), match[0], f"decision {number} has no anchor in docs/specification")
-    for match in _ADR.finditer(text):
-        if not any((root / "docs/adr").glob(f"{match[1]}-*.md")):
-            yield fault(match.start(), match[0], "does not exist")
-    for match in _PAGE.finditer(text):
-        if not text[: match.start()].endswith("](") and not (root / match[0]).is_file():
-            yield fault(match.start(), match[0], "does not exist")
+    file = _File(root, path, text)
+    yield from _refused_forms(file)
+    yield from _unknown_requirements(file)
+    yield from _unknown_decisions(file)
+    yield from _missing_documents(file)
     if path.suffix == ".md":
         yield from _broken_links(root, path, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    root: Path  # of the repository
+    path: PurePosixPath
+    text: str
+
+    def fault(self, match: re.Match[str], reason: str, group: int = 0) -> Fault:
+        """Return the fault of this reference, of which a message shows a group."""
+        return Fault(self.path, self.text.count("\n", 0, match.start()) + 1, " ".join(match[group].split()), reason)
+
+
+def _refused_forms(file: _File) -> Iterator[Fault]:
+    for pattern, reason in REFUSED.items():
+        if "endpoints" in pattern and file.path.parts[0] == "tests":
+            continue
+        for match in re.finditer(pattern, file.text):
+            yield file.fault(match, reason)
+
+
+def _unknown_requirements(file: _File) -> Iterator[Fault]:
+    """Find security requirements without an anchor, and ids without the word before them."""
+    named = [range(*match.span()) for match in _SECURITY.finditer(file.text)]
+    for match in _BARE_ID.finditer(file.text):
+        is_named = any(match.start() in span for span in named)
+        if match[1].lower() not in specified(file.root):
+            if is_named:
+                yield file.fault(match, "has no anchor in docs/specification", 1)
+        elif not is_named and not file.path.is_relative_to(SPECIFICATION):
+            yield file.fault(match, f'write "security {match[1]}"', 1)
+    for match in _NAMED.finditer(file.text):
+        if match[1] not in anchors_of(file.root / SPECIFICATION / "security.md"):
+            yield file.fault(match, "is no anchor of docs/specification/security.md")
+
+
+def _unknown_decisions(file: _File) -> Iterator[Fault]:
+    for match in _DECISIONS.finditer(file.text):
+        if match[2]:
+            yield file.fault(match, "list the numbers instead of a range")
+        for number in re.findall(r"\d+", match[1]):
+            if f"decision-{number}" not in specified(file.root):
+                yield file.fault(match, f"decision {number} has no anchor in docs/specification")
+
+
+def _missing_documents(file: _File) -> Iterator[Fault]:
+    for match in _ADR.finditer(file.text):
+        if not any((file.root / "docs/adr").glob(f"{match[1]}-*.md")):
+            yield file.fault(match, "does not exist")
+    for match in _PAGE.finditer(file.text):
+        if not file.text[: match.start()].endswith("](") and not (file.root / match[0]).is_file():
+            yield file.fault(match, "does not exist")
 
 
 def _broken_links(root: Path, path: PurePosixPath, text: str) -> Iterator[Fault]:

@@ -79,12 +79,8 @@ def _known_names(node: ast.AST) -> list[str]:
 def _fields(value: ast.expr | None, scope: _Scope) -> Iterator[str]:
     """Yield the keys of a dictionary expression in Markdown, following names, arguments and helper functions."""
     match value:
-        case ast.Dict(keys=keys, values=values):
-            for key, item in zip(keys, values, strict=True):
-                if key is None:
-                    yield from _fields(item, scope)
-                elif isinstance(key, ast.Constant):
-                    yield f"`{key.value!s}`"
+        case ast.Dict():
+            yield from _fields_of_dict(value, scope)
         case ast.DictComp():
             yield "changed fields"
         case ast.BinOp(left=left, right=right):
@@ -100,12 +96,23 @@ def _fields(value: ast.expr | None, scope: _Scope) -> Iterator[str]:
         case ast.Call(func=ast.Name(id="field_changes"), args=arguments):
             yield from (f"`{argument.value!s}`" for argument in arguments if isinstance(argument, ast.Constant))
         case ast.Call(func=ast.Name(id=name)) if name in scope.functions:
-            helper = scope.of_call(value, name)
-            for node in ast.walk(helper.function):
-                if isinstance(node, ast.Return):
-                    yield from _fields(node.value, helper)
+            yield from _returned(scope.of_call(value, name))
         case _:
             pass
+
+
+def _fields_of_dict(value: ast.Dict, scope: _Scope) -> Iterator[str]:
+    for key, item in zip(value.keys, value.values, strict=True):
+        if key is None:
+            yield from _fields(item, scope)
+        elif isinstance(key, ast.Constant):
+            yield f"`{key.value!s}`"
+
+
+def _returned(scope: _Scope) -> Iterator[str]:
+    for node in ast.walk(scope.function):
+        if isinstance(node, ast.Return):
+            yield from _fields(node.value, scope)
 
 
 def _assigned(name: str, scope: _Scope) -> Iterator[str]:

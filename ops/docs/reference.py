@@ -34,7 +34,7 @@ from entrypoints.http.edge.error_body import SENTENCES, code_of
 from entrypoints.http.edge.errors import status_of
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.http.pages.curl import operations_of
-from entrypoints.installation import read_meanings
+from entrypoints.running_installation import read_meanings
 from entrypoints.settings import Settings
 from ops.docs.events import described_events, sentences
 from ops.docs.operations import model_rows, operation_rows, shown

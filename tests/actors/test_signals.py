@@ -38,7 +38,7 @@ from core.kernel.deferred import Deferred
 from core.kernel.roles import Permission, Role
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.model.invitations import Invitation, InvitationStatus
-from entrypoints import parts, wiring
+from entrypoints import adapters_of_settings, wiring
 from entrypoints.settings import Settings
 from ports import Ports
 from ports.signals import NoSignals, Signals
@@ -270,7 +270,7 @@ async def test_the_wiring_sends_signals_of_storage_to_the_actors_mailboxes(
 ) -> None:
     monkeypatch.setattr(wiring, "PrometheusMetrics", FakeMetrics)
     settings = Settings(data_dir=tmp_path)
-    parts.encryption_keys(settings)
+    adapters_of_settings.encryption_keys(settings)
     async with wiring.wire(settings, "http://localhost", conninfo) as wired:
         async with wired.ports.storage.transaction(by=SYSTEM) as tx:
             await tx.email_queue.add(new_email(EmailKind.PASSWORD_CHANGED, Email("user@example.com"), wired.ports.clock.now()))

@@ -10,7 +10,7 @@ from mmdb_writer import MMDBWriter
 from netaddr import IPSet  # type: ignore[import-untyped]
 
 from adapters.anonymizers import AnonymizerDatabase, AnonymizerFileUnreadable, AnonymizerNetworks, NoAnonymizers, open_anonymizers
-from entrypoints.parts import anonymizers
+from entrypoints.adapters_of_settings import anonymizers
 from entrypoints.settings import Settings, SettingsInvalid
 from tests.fakes.geoip import SHIPPED
 

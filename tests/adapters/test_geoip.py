@@ -7,7 +7,7 @@ import pytest
 
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from core.accounts.model.devices import Location
-from entrypoints.parts import geoip
+from entrypoints.adapters_of_settings import geoip
 from entrypoints.settings import Settings, SettingsInvalid
 from tests.fakes.geoip import SHIPPED, write
 

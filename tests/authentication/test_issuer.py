@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.crypto.tokens import JwtTokens
+from adapters.crypto.own_tokens import JwtTokens
 from adapters.postgres.engine.pool import Pool
 from core.authentication.tokens import issuer
 from core.authentication.tokens.issuer import IssuerMisspelled

@@ -1,17 +1,21 @@
-"""How the console reads its forms: pasted addresses, the models of the API, and names that become slugs."""
+"""How the console reads its forms: pasted addresses, the models of the API, names that become slugs, and sessions that end."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.kernel.values import Slug
+from core.kernel.errors import SessionEnded, refuse
+from core.kernel.values import Slug, create_with_free_slug
+from core.tenancy import organizations
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS
+from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.pages.form_values import FieldInvalid, is_checked, to_model, to_number
 from entrypoints.http.pages.tenancy.invitations import parse_addresses
+from tests.support.browser import FakeBrowser, leads_to
 
 ADA, EVE = ("ada@example.com", "member"), ("eve@example.com", "member")
 
@@ -72,6 +76,19 @@ def test_slugs_resemble_the_name() -> None:
     assert next(Slug.suggest("\u65e5\u672c", "organization")) == "organization"
 
 
+@pytest.mark.parametrize(("free", "tried"), [("acme-3", 3), ("acme-20", 20), ("acme-21", 20)])
+async def test_the_first_free_slug_of_twenty_is_used(free: str, tried: int) -> None:
+    slugs = []
+
+    async def create(slug: Slug) -> Slug:
+        slugs.append(slug)
+        return slug if slug == free else refuse(SlugTaken)
+
+    with pytest.raises(SlugTaken) if free == "acme-21" else nullcontext():
+        assert await create_with_free_slug("Acme", "organization", create, SlugTaken) == free
+    assert len(slugs) == tried
+
+
 def test_a_form_is_read_with_the_model_of_the_api() -> None:
     form = {"host": " mail.example.com ", "from_email": "post@example.com", "port": "2525", "username": " ", "form_token": "x"}
     data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
@@ -91,3 +108,14 @@ def test_a_refused_field_is_named_with_the_reason(changes: dict[str, str], field
     with pytest.raises(FieldInvalid, match=message) as refusal:
         to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
     assert refusal.value.field == field
+
+
+async def test_a_session_that_ends_while_its_form_is_handled_leads_to_the_sign_in_page(
+    owner_browser: FakeBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end_session(*_: object, **__: object) -> None:
+        raise SessionEnded
+
+    monkeypatch.setattr(organizations, "update", end_session)
+    answer = await owner_browser.submit("/app/organizations/acme/settings", name="Acme", device_trust_days="30")
+    assert leads_to(answer).startswith("/app/sign-in")

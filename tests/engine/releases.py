@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from adapters.postgres.engine.migrate import CREATE_TABLE, RECORD
+from adapters.postgres.engine.migrate import CREATE_TABLE, INSERT_MIGRATION
 from tests import ROOT
 
 
@@ -38,4 +38,4 @@ def migrate_to_0_9_0(conninfo: str, home: Path) -> None:
             sql = path.read_bytes()
             connection.execute(sql)
             sha256 = hashlib.sha256(sql).hexdigest()
-            connection.execute(RECORD, {"number": int(path.stem[:4]), "name": path.stem, "sha256": sha256})
+            connection.execute(INSERT_MIGRATION, {"number": int(path.stem[:4]), "name": path.stem, "sha256": sha256})

@@ -16,12 +16,12 @@ from actors.supervisor import RestartPolicy, supervise
 from core.kernel.errors import StorageDown
 from core.maintenance.model.health import ActorState, ActorStatus, CheckResult
 from entrypoints import doctor
+from entrypoints.addresses import NoInstallation
 from entrypoints.doctor import Finding, Health
-from entrypoints.installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
 from entrypoints.main import create_recovery_link
+from entrypoints.running_installation import CHECKS_LIFETIME, RunningInstallation, settings_in_force
 from entrypoints.setting_types import TierSetting
 from entrypoints.settings import Settings
-from entrypoints.starting import NoInstallation
 from tests.fakes.outside import FakeClock
 from tests.support.platform import Platform
 

@@ -18,9 +18,9 @@ from adapters.http.payments import PaymentSettings
 from adapters.http.providers import ProviderSettings
 from core.kernel.policy import Policy, SupportContact
 from core.kernel.providers import Provider, ProviderClient
-from entrypoints import parts, wiring
+from entrypoints import adapters_of_settings, wiring
+from entrypoints.adapters_of_settings import encryption_keys, mail_transport
 from entrypoints.common_passwords import default_common_passwords
-from entrypoints.parts import encryption_keys, mail_transport
 from entrypoints.settings import Settings, SettingsInvalid, load
 from entrypoints.wiring import wire
 
@@ -563,7 +563,7 @@ def test_two_concurrent_first_starts_use_the_same_encryption_keys(
             others[0] = encryption_keys(settings)
         return generate_key()
 
-    monkeypatch.setattr(parts, "generate_key", start_another_process)
+    monkeypatch.setattr(adapters_of_settings, "generate_key", start_another_process)
     assert encryption_keys(settings) == others[0] == encryption_keys(settings)
     assert [path.name for path in tmp_path.iterdir()] == ["encryption-keys"]
     assert (tmp_path / "encryption-keys").stat().st_mode & 0o777 == 0o600
@@ -582,7 +582,7 @@ def test_an_unusable_key_file_is_reported_in_a_sentence(settings_from: SettingsF
 
 def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFrom) -> None:
     settings = settings_from(**CODEHOST, **OFFICESUITE)
-    providers = parts.provider_settings(settings)
+    providers = adapters_of_settings.provider_settings(settings)
     assert providers == {
         Provider.CODEHOST: ProviderSettings(
             client=ProviderClient("gatehouse", "the secret at the code host"),
@@ -633,7 +633,7 @@ def test_invalid_scopes_are_refused(settings_from: SettingsFrom) -> None:
 
 
 def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parts.payment_settings(Settings()) is None
+    assert adapters_of_settings.payment_settings(Settings()) is None
     assert Settings().billing_secrets == ()
     for name, value in {
         "API_URL": "https://api.provider.example",
@@ -643,10 +643,10 @@ def test_billing_is_configured_by_url_key_and_secrets(monkeypatch: pytest.Monkey
     }.items():
         monkeypatch.setenv(f"SSO_BILLING_{name}", value)
     settings = load()
-    assert parts.payment_settings(settings) == PaymentSettings("https://api.provider.example", "sk_test")
+    assert adapters_of_settings.payment_settings(settings) == PaymentSettings("https://api.provider.example", "sk_test")
     assert settings.billing_secrets == ("whsec_one", "whsec_two")
     assert settings.policy.billing_livemode is True
-    for shown in (repr(settings), repr(parts.payment_settings(settings))):
+    for shown in (repr(settings), repr(adapters_of_settings.payment_settings(settings))):
         assert "sk_test" not in shown
         assert "whsec" not in shown
 

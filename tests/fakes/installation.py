@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from core.maintenance.model.health import ActorState, ActorStatus, CheckFinding, CheckResult, ConnectionCounts, SettingInForce
-from entrypoints.installation import settings_in_force
+from entrypoints.running_installation import settings_in_force
 from entrypoints.settings import Settings
 from ports.observe import Clock
 

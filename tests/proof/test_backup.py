@@ -27,7 +27,7 @@ from adapters.postgres.engine.locks import MIGRATIONS_LOCK
 from adapters.postgres.engine.migrate import SQL_FILES, migrate, read_migrations
 from adapters.postgres.engine.pool import Pool
 from entrypoints import backup
-from entrypoints.parts import key_file
+from entrypoints.adapters_of_settings import key_file
 from entrypoints.settings import Settings
 from ports.crypto import SealBroken
 from tests.engine.catalog import catalog

@@ -12,7 +12,7 @@ from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
 API_KEY: Final = Record(ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
-RECORD: Final = Record(
+API_KEY_RECORD: Final = Record(
     ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
 )
 OF_THE_SERVICE: Final = "k.org_id = %(org_id)s and k.service_id = %(service_id)s"
@@ -23,10 +23,10 @@ class ApiKeys(Repository):
 
     async def by_hash(self, key_hash: bytes, now: datetime) -> ApiKeyRecord | None:
         sql = f"""
-            select {RECORD.columns}
+            select {API_KEY_RECORD.columns}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id
             where k.key_hash = %(key_hash)s and (k.expires_at is null or k.expires_at > %(now)s)"""
-        return await self._one(RECORD.read, sql, key_hash=key_hash, now=now)
+        return await self._one(API_KEY_RECORD.read, sql, key_hash=key_hash, now=now)
 
     async def is_live(self, service_id: UUID, key_id: UUID, now: datetime) -> bool:
         sql = """

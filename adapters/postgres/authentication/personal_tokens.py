@@ -23,7 +23,7 @@ PERSONAL_TOKEN: Final = Record(
     org_slug="o.slug",
     org_name="o.name",
 )
-RECORD: Final = Record(
+PERSONAL_TOKEN_RECORD: Final = Record(
     PersonalTokenRecord,
     "t",
     token=Record(PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
@@ -46,12 +46,12 @@ class PersonalTokens(Repository):
 
     async def load_record(self, token_hash: bytes, slug: str | None, now: datetime) -> PersonalTokenRecord | None:
         sql = f"""
-            select {RECORD.columns}
+            select {PERSONAL_TOKEN_RECORD.columns}
             from personal_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations a on a.slug = %(slug)s
             left join memberships am on am.org_id = a.id and am.user_id = u.id
             where t.token_hash = %(token_hash)s and {LIVE}"""
-        return await self._one(RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
+        return await self._one(PERSONAL_TOKEN_RECORD.read, sql, token_hash=token_hash, slug=slug, now=now)
 
     async def of_user(self, user_id: UUID, now: datetime) -> list[PersonalToken]:
         sql = f"""

@@ -12,7 +12,7 @@ from adapters.postgres.backup import catalog
 from adapters.postgres.backup.directory import BackupError, table_file
 from adapters.postgres.backup.manifest import Manifest, TableData
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import BASELINE, CREATE_TABLE, RECORD, SQL_FILES, Migration, is_version_0_9_0, read_migrations
+from adapters.postgres.engine.migrate import BASELINE, CREATE_TABLE, INSERT_MIGRATION, SQL_FILES, Migration, is_version_0_9_0, read_migrations
 
 CHUNK: Final = 1 << 20  # bytes
 
@@ -60,7 +60,7 @@ def load(conninfo: str, directory: Path, manifest: Manifest, migrations: Sequenc
         connection.execute(CREATE_TABLE)
         for migration in migrations:
             connection.execute(migration.sql)
-            connection.execute(RECORD, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
+            connection.execute(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
         _check_names(connection, manifest)
         # Without triggers, which belong to changes by the service, and without foreign keys, so that
         # the order of the tables does not matter. Adding a key checks all rows.

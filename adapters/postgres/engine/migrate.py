@@ -34,7 +34,7 @@ VERSION_0_9_0: Final = "ec146f9ba864374f4c0cfdc25cb0b3fdd6396de99642d413dcd9ff1f
 
 CREATE_TABLE: Final = """create table if not exists schema_migrations (
     number integer primary key, name text not null, sha256 text not null, applied_at timestamptz not null default now())"""
-RECORD: Final = "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)"
+INSERT_MIGRATION: Final = "insert into schema_migrations (number, name, sha256) values (%(number)s, %(name)s, %(sha256)s)"
 
 _CONNECT_TIMEOUT: Final = 5.0  # seconds
 
@@ -81,7 +81,7 @@ async def migrate(conninfo: str, directory: Path = SQL_FILES, *, patience: float
                     raise
                 if connection.is_idle:
                     raise MigrationRefused(f"{migration.name} ends its own transaction: remove its commit or rollback")
-                await connection.run(RECORD, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
+                await connection.run(INSERT_MIGRATION, {"number": migration.number, "name": migration.name, "sha256": migration.sha256})
                 applied.append(migration.name)
             await connection.commit()
     return applied

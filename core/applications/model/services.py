@@ -1,12 +1,12 @@
 """Services, which are the applications of an organization: entity, settings and their rules."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from hmac import compare_digest
-from typing import Final, Literal
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from core.applications.model import client_settings
@@ -16,7 +16,7 @@ from core.applications.model.users import AccessSettings
 from core.kernel import uris
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
-from core.kernel.values import KEEP, Keep, Slug, digest, new_secret, provided
+from core.kernel.values import Slug, digest, new_secret, provided
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
@@ -103,31 +103,42 @@ class ServiceType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service(ClientSettings):
-    """An application that signs its users in through Gatehouse. Times are UTC."""
+class ServiceSettings(ClientSettings):
+    """The settings of an application that its organization can change."""
 
-    id: UUID
-    org_id: UUID
-    slug: Slug
     name: str
     service_type: ServiceType
-    client_id: UUID
-    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
-    client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
     codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes
     websuite_scopes: tuple[str, ...] | None
     officesuite_scopes: tuple[str, ...] | None
     redirect_uris: tuple[str, ...]
     device_activation_uri: str | None
-    subscription_count: int  # maintained by the transactions that add and remove subscriptions
-    created_at: datetime
-    updated_at: datetime
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret
     email_sign_in: bool | None = None  # whether users can sign in by email; None: as on the platform
     is_trusted: bool = False  # confirmed members of the organization are not asked for their consent
     id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
+
+
+SETTINGS: Final = tuple(each.name for each in fields(ServiceSettings))
+# New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
+SettingChanges: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service(ServiceSettings):
+    """An application that signs its users in through Gatehouse. Times are UTC."""
+
+    id: UUID
+    org_id: UUID
+    slug: Slug
+    client_id: UUID
+    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
+    client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
+    subscription_count: int  # maintained by the transactions that add and remove subscriptions
+    created_at: datetime
+    updated_at: datetime
     access: AccessSettings = field(default_factory=AccessSettings)
     former_secret_hash: bytes | None = field(default=None, repr=False)  # accepted until `former_secret_expires_at`
     former_secret_expires_at: datetime | None = None
@@ -140,35 +151,6 @@ class Service(ClientSettings):
     def former_secret_works(self, now: datetime) -> bool:
         """Return whether the client secret from before the last rotation is still accepted."""
         return self.former_secret_expires_at is not None and now < self.former_secret_expires_at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
-    """The settings of a service that can be changed later. Arrays replace the previous value; None clears them."""
-
-    name: str | Keep = KEEP
-    service_type: ServiceType | Keep = KEEP
-    codehost_scopes: Sequence[str] | Keep | None = KEEP
-    websuite_scopes: Sequence[str] | Keep | None = KEEP
-    officesuite_scopes: Sequence[str] | Keep | None = KEEP
-    redirect_uris: Sequence[str] | Keep | None = KEEP
-    device_activation_uri: str | Keep | None = KEEP
-    pkce_without_secret: bool | Keep = KEEP
-    email_sign_in: bool | Keep | None = KEEP
-    is_trusted: bool | Keep = KEEP
-    id_token_claims: bool | Keep = KEEP
-    post_logout_redirect_uris: Sequence[str] | Keep | None = KEEP
-    backchannel_logout_uri: str | Keep | None = KEEP
-    jwks: Sequence[Mapping[str, object]] | Keep | None = KEEP
-    jwks_uri: str | Keep | None = KEEP
-    accepts_token_endpoint_audience: bool | Keep = KEEP
-    access_token_seconds: int | Keep | None = KEEP
-    refresh_token_seconds: int | Keep | None = KEEP
-    enterprise: bool | Keep = KEEP
-    required_acr: Literal["mfa"] | Keep | None = KEEP
-    require_pushed_authorization_requests: bool | Keep = KEEP
-    dpop_bound_access_tokens: bool | Keep = KEEP
-    always_ask_consent: bool | Keep = KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +180,7 @@ class ServiceSummary:
     plan_count: int
 
 
-def apply_settings(service: Service, settings: ServiceSettings) -> Service:
+def apply_settings(service: Service, settings: SettingChanges) -> Service:
     """Return the service with these settings.
 
     All redirect URIs are checked against the resulting type, including those that stay. A service
@@ -207,33 +189,32 @@ def apply_settings(service: Service, settings: ServiceSettings) -> Service:
     Raises: EmptyServiceUpdate, ScopeInvalid, RedirectUriInvalid, DuplicateRedirectUri,
     ActivationUriInvalid, PostLogoutRedirectUriInvalid, BackchannelLogoutUriInvalid.
     """
-    changes = provided(**asdict(settings))
+    changes = provided(**settings)
     if not changes:
         raise EmptyServiceUpdate
-    for name in SCOPES:
+    if unknown := changes.keys() - set(SETTINGS):
+        raise TypeError(f"services have no settings {unknown}")
+    changes |= {name: () for name in ("redirect_uris", "post_logout_redirect_uris") if changes.get(name, ()) is None}
+    for name, to_stored in _STORED_FORMS.items():
         if changes.get(name) is not None:
-            changes[name] = _check_scopes(changes[name])
-    if "redirect_uris" in changes:
-        changes["redirect_uris"] = tuple(map(uris.to_ascii, changes["redirect_uris"] or ()))
-    if "post_logout_redirect_uris" in changes:
-        changes["post_logout_redirect_uris"] = tuple(map(uris.to_ascii, changes["post_logout_redirect_uris"] or ()))
-    for name in ("device_activation_uri", "backchannel_logout_uri", "jwks_uri"):
-        if changes.get(name) is not None:
-            changes[name] = uris.canonicalize(changes[name])
-    if changes.get("jwks") is not None:
-        changes["jwks"] = client_settings.parse_keys(changes["jwks"])
+            changes[name] = to_stored(changes[name])
     if changes.get("service_type", service.service_type).is_public:
         changes = {"jwks": None, "jwks_uri": None, **changes}
     new = replace(service, **changes)
     client_settings.check(new, new.redirect_uris, is_public=new.service_type.is_public, pkce_without_secret=new.pkce_without_secret)
     if "redirect_uris" in changes or "service_type" in changes:
         validate_redirect_uris(new.service_type, new.redirect_uris)
-    page = changes.get("device_activation_uri")
-    if page is not None and (flaw := uris.web_flaw(page)):
-        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
+    if "device_activation_uri" in changes:
+        _check_activation_uri(new)
     if {"post_logout_redirect_uris", "backchannel_logout_uri", "service_type"} & changes.keys():
         _check_logout_uris(new)
     return new
+
+
+def _check_activation_uri(service: Service) -> None:
+    page = service.device_activation_uri
+    if page is not None and (flaw := uris.web_flaw(page)):
+        raise ActivationUriInvalid(f"The device activation page is not allowed: {flaw}")
 
 
 def _check_logout_uris(service: Service) -> None:
@@ -261,6 +242,19 @@ def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
     if len(set(scopes)) < len(scopes) or not all(map(is_scope, scopes)):
         raise ScopeInvalid
     return tuple(scopes)
+
+
+def _to_ascii(redirect_uris: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(uris.to_ascii, redirect_uris))
+
+
+# How new values of settings become those that are stored. None needs no conversion.
+_STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
+    **dict.fromkeys(SCOPES, _check_scopes),
+    **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), _to_ascii),
+    **dict.fromkeys(("device_activation_uri", "backchannel_logout_uri", "jwks_uri"), uris.canonicalize),
+    "jwks": client_settings.parse_keys,
+}
 
 
 def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:

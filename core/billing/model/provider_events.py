@@ -78,13 +78,7 @@ def read_event(body: Mapping[str, Any]) -> BillingEvent:
     if id_ is None or not isinstance(type_, str) or created is None or not isinstance(subject, Mapping):
         raise EventInvalid
     livemode = body.get("livemode")
-    return BillingEvent(
-        id=id_,
-        type=type_,
-        created=created,
-        livemode=livemode if isinstance(livemode, bool) else None,
-        subject=subject,
-    )
+    return BillingEvent(id=id_, type=type_, created=created, livemode=livemode if isinstance(livemode, bool) else None, subject=subject)
 
 
 class Effect(StrEnum):

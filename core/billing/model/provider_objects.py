@@ -55,12 +55,7 @@ class CheckoutMetadata:
 
     def to_strings(self) -> dict[str, str]:
         """Return the metadata in the form that the provider stores."""
-        return {
-            "user_id": str(self.user_id),
-            "service_id": str(self.service_id),
-            "plan_id": str(self.plan_id),
-            "org_id": str(self.org_id),
-        }
+        return {"user_id": str(self.user_id), "service_id": str(self.service_id), "plan_id": str(self.plan_id), "org_id": str(self.org_id)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -307,11 +307,7 @@ def require_within(ports: Ports, grant: OpenIdGrant, requested: RequestedAccess)
 
 
 def _grant_of(
-    account: Account,
-    service: ServiceContext | None,
-    session_id: UUID,
-    redeemed: RedeemedAuthorizationCode,
-    entitlement: Entitlement,
+    account: Account, service: ServiceContext | None, session_id: UUID, redeemed: RedeemedAuthorizationCode, entitlement: Entitlement
 ) -> RedeemedGrant:
     person = Person(
         user_id=account.id,

@@ -130,17 +130,11 @@ async def find_next_step(
         if is_silent:
             raise SignInRequired
         return NextStep(Step.SIGN_IN)
-    context = authorization.context
-    if context is not None:
-        async with ports.storage.reading() as read:
-            if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
-                raise AccessDenied
-            if openid.api is not None and not await read.api_resources.may_use(context.org_id, openid.api.id, visitor.user_id):
-                raise AccessDenied("The user may not use this API.")
+    await _require_access(ports, visitor, authorization, openid)
     grant, needs_consent = await _grant(ports, visitor, authorization, openid)
     if agreed and not is_silent:
         return NextStep(Step.CODE, grant)
-    asks_again = Prompt.CONSENT in openid.prompt and context is not None  # the platform itself needs no consent
+    asks_again = Prompt.CONSENT in openid.prompt and authorization.context is not None  # the platform itself needs no consent
     if needs_consent or asks_again:
         if is_silent:
             raise ConsentRequired
@@ -148,6 +142,18 @@ async def find_next_step(
     if Prompt.SELECT_ACCOUNT in openid.prompt and not selected and not await _is_fresh(ports, visitor, authorization.request):
         return NextStep(Step.SELECT_ACCOUNT, grant)
     return NextStep(Step.CODE, grant)
+
+
+async def _require_access(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> None:
+    """Check that the user may use the application and the API resource of the request. Raises: AccessDenied."""
+    context = authorization.context
+    if context is None:
+        return
+    async with ports.storage.reading() as read:
+        if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now()):
+            raise AccessDenied
+        if openid.api is not None and not await read.api_resources.may_use(context.org_id, openid.api.id, visitor.user_id):
+            raise AccessDenied("The user may not use this API.")
 
 
 def _needs_sign_up(ports: Ports, visitor: Visitor | None, authorization: Authorization) -> bool:

@@ -62,13 +62,7 @@ async def _introspect_for_program(
 
 def _describe(session: IntrospectedSession, claims: Claims | None, client_id: str, base_url: str, now: datetime) -> dict[str, Any]:
     """Return the state of the active token of a user. Without claims, it is a refresh token."""
-    answer: dict[str, Any] = {
-        "active": True,
-        "client_id": client_id,
-        "sub": str(session.user_id),
-        "sid": str(session.id),
-        "iss": base_url,
-    }
+    answer: dict[str, Any] = {"active": True, "client_id": client_id, "sub": str(session.user_id), "sid": str(session.id), "iss": base_url}
     if session.shows_email and (claims is None or claims.email is not None):  # a refresh can leave the scope `email` out
         answer["username"] = session.email
     if claims is None:  # not Bearer: a resource server must not take it for an access token

@@ -33,6 +33,7 @@ from core.federation.saml.model.configuration import (
     SamlIdentityProvider,
     SamlNotEnabled,
     SamlSetup,
+    SloCertificateReplaced,
     validate,
 )
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ServiceContext
@@ -59,8 +60,19 @@ async def get_configuration(ports: Ports, caller: OrganizationCaller, service_sl
         )
 
 
-async def configure(ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration) -> None:
-    """Replace the SAML configuration of a service. Certificates are kept. Raises: SloCertificateInvalid."""
+async def configure(
+    ports: Ports, caller: OrganizationCaller, service_slug: str, configuration: SamlConfiguration, *, replaces_slo_certificate: bool = True
+) -> None:
+    """Replace the SAML configuration of a service. Our certificates are kept.
+
+    Without `replaces_slo_certificate`, a change that replaces or removes the service's certificate for logouts is refused.
+
+    Raises: SloCertificateReplaced, SloCertificateInvalid.
+    """
+    if not replaces_slo_certificate:
+        present, _ = await get_configuration(ports, caller, service_slug)
+        if present.slo_certificate and present.slo_certificate.split() != (configuration.slo_certificate or "").split():
+            raise SloCertificateReplaced
     configuration = validate(configuration)
     if configuration.slo_certificate is not None:
         configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))

@@ -69,7 +69,7 @@ class TooManyInactiveUsers(TeamFull):
     def __init__(self, limit: int) -> None:
         super().__init__(
             f"Your directory has {limit} or more users who are deactivated or outside the group. The limit is {INACTIVE_PER_MEMBER} times "
-            "the number of members that the organization may have. Delete some of these users before you provision others.",
+            "the number of members that the organization may have. Delete some of these users before you provision others."
         )
 
 

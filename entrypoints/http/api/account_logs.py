@@ -156,12 +156,7 @@ async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListRe
 
 
 def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
-    return MfaEventResponse.of(
-        entry,
-        ip_address=entry.address,
-        user_agent=entry.agent,
-        created_at=entry.at,
-    )
+    return MfaEventResponse.of(entry, ip_address=entry.address, user_agent=entry.agent, created_at=entry.at)
 
 
 class PrivacyEventResponse(ResponseModel):

@@ -196,10 +196,7 @@ class RequestModel(BaseModel):
 
 
 def validate_request(model: type[RequestModel]) -> Callable[[View], View]:
-    """Pass the JSON body to the view as `data`, and document it.
-
-    The view raises: the errors of `validate` and `StrictRequest.get_json`.
-    """
+    """Pass the JSON body to the view as `data`, and document it. The view raises: the errors of `validate` and `StrictRequest.get_json`."""
 
     def decorate(view: View) -> View:
         @wraps(view)

@@ -108,10 +108,7 @@ class _RequestContext(RequestContext):
 
 
 def check_hooks(app: LeanQuart) -> None:
-    """Check that the application has no functions of the kinds that are never called.
-
-    Raises: ValueError that names their kinds.
-    """
+    """Check that the application has no functions of the kinds that are never called. Raises: ValueError that names their kinds."""
     kinds = [kind for kind in _HOOKS if any(getattr(app, kind).values())]
     if kinds:
         raise ValueError(f"these functions are never called: {', '.join(kinds)}")

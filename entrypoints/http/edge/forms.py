@@ -51,10 +51,7 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
 
 
 async def read_fields() -> dict[str, str]:
-    """Return the fields of a form of any site.
-
-    Raises: FormInvalid, DuplicateParameter.
-    """
+    """Return the fields of a form of any site. Raises: FormInvalid, DuplicateParameter."""
     return _joined(await _read_pairs(), frozenset())
 
 

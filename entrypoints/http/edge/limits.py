@@ -18,10 +18,7 @@ from entrypoints.http.edge.context import app_context, current_request, ports, r
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:
-    """Take a token from every bucket of this route. If one is empty, take none.
-
-    Raises: Limited.
-    """
+    """Take a token from every bucket of this route. If one is empty, take none. Raises: Limited."""
     rule = current_request().url_rule
     assert rule is not None, "only matched routes are guarded"
     buckets = app_context().limits.of(rule.rule, own)
@@ -74,10 +71,7 @@ async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:
 
 
 async def take_directory_token(org_id: UUID) -> None:
-    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens.
-
-    Raises: Limited.
-    """
+    """Take a token from the bucket of an organization's directory, whatever its addresses and SCIM tokens. Raises: Limited."""
     await _take(app_context().limits.of_directory, f"directory {org_id}")
 
 
@@ -92,10 +86,7 @@ async def take_userinfo_token(client_id: UUID) -> None:
 
 
 async def take_session_token(session_id: UUID) -> None:
-    """Take a token from the bucket of a session at an application that does not authenticate.
-
-    Raises: Limited.
-    """
+    """Take a token from the bucket of a session at an application that does not authenticate. Raises: Limited."""
     await _take(app_context().limits.of_session, f"session {session_id}")
 
 
@@ -106,10 +97,7 @@ class PolledTooOften(Limited):
 
 
 async def take_poll_token() -> None:
-    """Take a token from the bucket for devices, which polls share with the device routes.
-
-    Raises: PolledTooOften.
-    """
+    """Take a token from the bucket for devices, which polls share with the device routes. Raises: PolledTooOften."""
     await _take(app_context().limits.additional(DEVICE), error=PolledTooOften)
 
 

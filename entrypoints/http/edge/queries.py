@@ -92,10 +92,7 @@ class Query(BaseModel):
 
 
 def validate_querystring(model: type[Query]) -> Callable[[View], View]:
-    """Pass the query to the view as `query_args`, and document it. No parameter is a list.
-
-    The view raises: the errors of `validate`.
-    """
+    """Pass the query to the view as `query_args`, and document it. No parameter is a list. The view raises: the errors of `validate`."""
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -110,10 +107,7 @@ def validate_querystring(model: type[Query]) -> Callable[[View], View]:
 
 
 def clamped(value: Any, least: int, most: int) -> int:
-    """Return the integer in a text, clamped into the range.
-
-    Raises: ValueError if the text is not an integer.
-    """
+    """Return the integer in a text, clamped into the range. Raises: ValueError if the text is not an integer."""
     if not isinstance(value, str) or not _INTEGER.fullmatch(value):
         raise ValueError("it must be an integer")
     # Any size is accepted (security N-6), also more digits than Python converts.

@@ -28,7 +28,7 @@ async def to_reauthentication() -> Response:
     A form that our own page sent is kept for them, unless it has a secret. The fields of a kept form
     that the view has taken are kept again.
 
-    Raises: FormTokenInvalid; the errors of `read_form`.
+    Raises: FormTokenInvalid.
     """
     if request.method in ("GET", "HEAD"):
         return _redirect({"next": requested_path()})

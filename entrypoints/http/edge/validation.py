@@ -15,10 +15,7 @@ class FieldsInvalid(Exception):
 
 
 def validate(model: type[M], sent: Mapping[str, Any]) -> M:
-    """Return the fields of a request as its model.
-
-    Raises: FieldsInvalid; the refusals of the field types, such as EmailInvalid.
-    """
+    """Return the fields of a request as its model. Raises: FieldsInvalid; the refusals of the field types, such as EmailInvalid."""
     try:
         return model.model_validate(sent)
     except ValidationError as error:

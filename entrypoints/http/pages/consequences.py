@@ -46,7 +46,7 @@ async def ask(question: Question) -> Response:
     return await console_page(TEMPLATE, **_values(question, {}))
 
 
-def asks_again(question: Callable[..., Awaitable[Question]]) -> Callable[[V], V]:
+def ask_on_refusal(question: Callable[..., Awaitable[Question]]) -> Callable[[V], V]:
     """Decorate the form of a question, as `on_refusal` does. `question` gets the parameters of the route."""
 
     async def values(form: Form, **parameters: Any) -> dict[str, Any]:

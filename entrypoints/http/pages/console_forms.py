@@ -1,10 +1,8 @@
 """The forms of the console: their documentation, their copies, their refusals."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
-from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -14,7 +12,7 @@ from quart import Response, g, request
 from core.authentication import browser, sent_forms
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
-from core.kernel.errors import Refusal
+from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
@@ -31,10 +29,11 @@ NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
-MAX_SLUGS: Final = 20  # that are tried for a name
 NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+# The access decorator answers the first with the sign-in page, and the second with a confirmation that
+# comes back with the form. `once` answers the third.
+OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, FormAlreadySent)
 Form: TypeAlias = Mapping[str, str]  # the fields of a form
-T = TypeVar("T")
 V = TypeVar("V", bound=Callable[..., Any])
 
 
@@ -53,10 +52,9 @@ class NameNotTyped(FieldInvalid):
 async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
     """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
 
-    Raises: SignInNotRecent, if that is the refusal: the access decorator asks for a confirmation, and comes back with the form;
-    FormAlreadySent, for the decorator `once`.
+    Raises: the refusal, if it is one of OF_DECORATORS.
     """
-    if isinstance(refusal, SignInNotRecent | FormAlreadySent):
+    if isinstance(refusal, OF_DECORATORS):
         raise refusal
     return await _refused_page(refusal, name, **values)
 
@@ -70,7 +68,7 @@ async def read_console_form() -> dict[str, str]:
 
     If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
 
-    Raises: FormTokenInvalid; KeptFormEnded; the errors of `read_form`.
+    Raises: FormTokenInvalid; KeptFormEnded.
     """
     form = await read_form()
     browser.check_form_token(session_secret(), form.get("form_token", ""), impersonation_session())
@@ -117,14 +115,14 @@ def on_refusal(
     values: Callable[..., Awaitable[dict[str, Any]]],
     fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
-    of: tuple[type[Refusal], ...] = (Refusal,),
+    refusals: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
     """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
 
     The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
     the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
-    refusals to fields, or is a function that does. Refusals of other classes than `of` are answered
-    with the error page.
+    refusals to fields, or is a function that does. Refusals of other classes than `refusals` are
+    answered with the error page.
     """
 
     def decorate(view: V) -> V:
@@ -133,9 +131,9 @@ def on_refusal(
             form = await read_console_form()
             try:
                 return await view(**parameters, form=form)
-            except (SignInNotRecent, FormAlreadySent):  # the access decorator and `once` answer them
+            except OF_DECORATORS:
                 raise
-            except of as refusal:
+            except refusals as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
                 wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
                 return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
@@ -143,18 +141,6 @@ def on_refusal(
         return cast("V", run)
 
     return decorate
-
-
-async def create_with_free_slug(slugs: Iterator[str], create: Callable[[str], Awaitable[T]], taken: type[Refusal]) -> T:
-    """Return what `create` returns for the first slug that is free, of at most MAX_SLUGS.
-
-    Raises: `taken` if none is free; the other errors of `create`.
-    """
-    candidates = list(islice(slugs, MAX_SLUGS))
-    for slug in candidates[:-1]:
-        with suppress(taken):
-            return await create(slug)
-    return await create(candidates[-1])
 
 
 def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:

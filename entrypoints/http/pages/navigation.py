@@ -50,10 +50,7 @@ OF_ORGANIZATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
             Entry("Domain", "/domain", Capability.INTEGRATIONS_MANAGE),
         ),
     ),
-    (
-        "Activity",
-        (Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW), Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW)),
-    ),
+    ("Activity", (Entry("Audit log", "/audit-log", Capability.AUDIT_VIEW), Entry("Analytics", "/analytics", Capability.ANALYTICS_VIEW))),
     (
         "Integrations",
         (
@@ -77,10 +74,7 @@ OF_PLATFORM: Final[Sequence[Entry]] = (
     Entry("Health", "/health"),
     Entry("Settings in force", "/settings"),
 )
-OF_PERSON: Final[Sequence[Entry]] = (
-    Entry("My applications", f"{ACCOUNT_PATH}/applications"),
-    Entry("Your account", ACCOUNT_PATH),
-)
+OF_PERSON: Final[Sequence[Entry]] = (Entry("My applications", f"{ACCOUNT_PATH}/applications"), Entry("Your account", ACCOUNT_PATH))
 
 
 def links_for(user: Person, path: str) -> list[tuple[str, list[Link]]]:

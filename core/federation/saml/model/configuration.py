@@ -48,6 +48,10 @@ class SloCertificateInvalid(Invalid):
     """The certificate for logouts must be one X.509 certificate in PEM, with an RSA key of at least 2048 bits, without a private key."""
 
 
+class SloCertificateReplaced(Invalid):
+    """This replaces the certificate for logouts. We refuse logout requests that are signed with the present one. Confirm it."""
+
+
 class NameIdFormatUnknown(Invalid):
     """The name_id_format must be emailAddress, unspecified, persistent or transient, or the URN of one of them."""
 

@@ -3,7 +3,6 @@
 from quart import Blueprint
 
 from core.applications import service_info
-from core.applications.model.services import ServiceSettings
 from core.kernel.roles import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
 from entrypoints.http.edge.access import service_key
@@ -49,4 +48,4 @@ async def update(data: ServiceInfoUpdateRequest) -> ServiceResponse:
 
     The slug, the type and the client id cannot be changed.
     """
-    return to_service_response(await service_info.update(ports(), acting_key(), ServiceSettings(**dict(data))))
+    return to_service_response(await service_info.update(ports(), acting_key(), dict(data)))

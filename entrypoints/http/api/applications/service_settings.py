@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from core.applications.model.services import ServiceSettings, ServiceType
+from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
 
 
@@ -41,12 +41,7 @@ class JwkSetRequest(RequestModel):
 class ServiceSettingsRequest(RequestModel):
     """The settings that can be chosen when a service is created, and changed later."""
 
-    name: Name = setting(
-        "general",
-        "Name",
-        "Your users see it when they sign in.",
-        "The name of the service.",
-    )
+    name: Name = setting("general", "Name", "Your users see it when they sign in.", "The name of the service.")
     service_type: Type = setting(
         "general",
         "Type",
@@ -199,12 +194,12 @@ class ServiceSettingsRequest(RequestModel):
         "The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none.",
     )
 
-    def to_settings(self) -> ServiceSettings:
+    def to_settings(self) -> SettingChanges:
         """Return the settings for the use cases. Fields that were not sent keep their values."""
-        settings = {name: getattr(self, name) for name in ServiceSettings.__slots__}
+        settings = {name: getattr(self, name) for name in SETTINGS}
         if isinstance(self.jwks, JwkSetRequest):
             settings["jwks"] = self.jwks.keys
-        return ServiceSettings(**settings)
+        return settings
 
 
 class JwkSetResponse(ResponseModel):

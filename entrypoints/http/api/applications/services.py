@@ -185,13 +185,7 @@ async def list_services(org_slug: str, query_args: ServicesQuery) -> Response:
     Returns all services of the organization, oldest first, unless a filter, sort, limit or offset is given.
     """
     batches, quota = await services.list_services(
-        ports(),
-        acting(),
-        query_args.service_type,
-        query_args.limit,
-        query_args.offset,
-        search=query_args.search,
-        order=query_args.sort,
+        ports(), acting(), query_args.service_type, query_args.limit, query_args.offset, search=query_args.search, order=query_args.sort
     )
     return await stream_list(batches, _to_summary_response, name="services", other_fields={"usage": ServiceQuotaResponse.of(quota)})
 

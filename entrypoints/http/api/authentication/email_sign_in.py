@@ -23,10 +23,7 @@ class EmailSignInRequest(RequestModel):
     email: EmailAddress = Field(description="The email address of the account.")
     saml_state: Text | None = Field(default=None, description="The state of a pending SAML sign-on that this sign-in completes.")
     org_slug: Text | None = Field(default=None, description="The organization of the service to sign in to. Send it with `service_slug`.")
-    service_slug: Text | None = Field(
-        default=None,
-        description="The service to sign in to. Without it, the tokens are for the platform.",
-    )
+    service_slug: Text | None = Field(default=None, description="The service to sign in to. Without it, the tokens are for the platform.")
 
 
 class EmailSignInResponse(ResponseModel):

@@ -101,7 +101,7 @@ async def get_provider_token(provider: str) -> ProviderTokenResponse:
 
 
 async def _load_provider_token(provider: str) -> ProviderToken:
-    """Return the token. If another request renews it, wait for the result. Raises: the errors of `identities.load_provider_token`."""
+    """Return the token. If another request renews it, wait for the result."""
     deadline = trio.current_time() + identities_model.RENEWAL_TTL.total_seconds()
     while True:
         try:

@@ -190,10 +190,7 @@ async def update(org_slug: str, webhook_id: str, data: WebhookChangeRequest) -> 
     wait until it is active again.
     """
     changes = WebhookChanges(
-        name=data.name,
-        url=data.url,
-        event_types=data.events if "events" in data.model_fields_set else KEEP,
-        is_active=data.is_active,
+        name=data.name, url=data.url, event_types=data.events if "events" in data.model_fields_set else KEEP, is_active=data.is_active
     )
     return WebhookResponse.of(await webhooks.update(ports(), acting(), path_id(webhook_id), changes))
 

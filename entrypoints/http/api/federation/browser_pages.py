@@ -15,10 +15,7 @@ from entrypoints.http.edge.rendering.templates import render
 
 
 def result_page(result: SignOnResult) -> Response:
-    """Return the page that posts a response to the application.
-
-    It posts with a script, and has a button for browsers without scripts.
-    """
+    """Return the page that posts a response to the application. It posts with a script, and has a button for browsers without scripts."""
     page = render(
         "federation/saml_response.html",
         scripted=True,
@@ -31,10 +28,7 @@ def result_page(result: SignOnResult) -> Response:
 
 
 def logout_error_page(refusal: Refusal, path: str) -> Response:
-    """Return the page for an invalid message during a logout.
-
-    Its button continues the logout at this path.
-    """
+    """Return the page for an invalid message during a logout. Its button continues the logout at this path."""
     return refused_page(refusal, "federation/logout_error.html", next_path=path)
 
 

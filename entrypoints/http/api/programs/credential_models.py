@@ -73,7 +73,7 @@ class CredentialListResponse(ResponseModel):
 
 
 def to_credential_request(data: CredentialRequest) -> NewCredential:
-    """Return the request for the use case. Raises: the errors of `parse_trust`."""
+    """Return the request for the use case."""
     base_url = app_context().base_url
     has_trust = not (data.issuer is data.audience is data.subject is None)
     trust = parse_trust(data.issuer or "", data.audience or base_url, data.subject or "", base_url) if has_trust else None

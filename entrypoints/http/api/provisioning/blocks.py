@@ -44,10 +44,7 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
     """
     page = query_args.page_request()
     listed = await blocks.list_page(ports(), acting(), page)
-    return DirectoryBlockListResponse(
-        blocks=DirectoryBlockResponse.list_of(listed.items),
-        pagination=pagination(page, listed.total),
-    )
+    return DirectoryBlockListResponse(blocks=DirectoryBlockResponse.list_of(listed.items), pagination=pagination(page, listed.total))
 
 
 @routes.delete("/api/organizations/<org_slug>/directory-blocks/<user_id>")

@@ -47,10 +47,7 @@ class GroupDeletionForbidden(Forbidden):
     {200: "A list response with the groups."},
     content_type=SCIM_JSON,
     response_schema=GROUP_LIST_RESPONSE,
-    optional={
-        "filter": 'A filter of RFC 7644 section 3.4.2.2, such as `displayName eq "Acme"` or `members eq "<user id>"`.',
-        **PAGING,
-    },
+    optional={"filter": 'A filter of RFC 7644 section 3.4.2.2, such as `displayName eq "Acme"` or `members eq "<user id>"`.', **PAGING},
 )
 async def list_groups() -> Response:
     """List the groups.
@@ -154,7 +151,7 @@ async def delete(group_id: str) -> Response:
 
 
 def _parse_group(body: dict[str, Any]) -> GroupChanges:
-    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing; the errors of `parse_group`."""
+    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing."""
     if not body:
         raise BodyInvalid
     return parse_group(GROUP, check_body(body, GROUP_URN))

@@ -192,11 +192,7 @@ USER_REQUEST: Final = {
             "description": "The name of the user in your directory. Without a primary address in `emails`, it must be the email address.",
             "examples": ["ada@example.com"],
         },
-        "externalId": {
-            "type": ["string", "null"],
-            "maxLength": MAX_TEXT_LENGTH,
-            "description": "The id of the user in your directory.",
-        },
+        "externalId": {"type": ["string", "null"], "maxLength": MAX_TEXT_LENGTH, "description": "The id of the user in your directory."},
         "name": {
             "type": ["object", "null"],
             "description": "The parts of the name.",

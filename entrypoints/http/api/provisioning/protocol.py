@@ -143,10 +143,7 @@ async def read_user_patch() -> UserPatch:
 
 
 def read_page() -> tuple[int, int]:
-    """Return `startIndex`, which counts from 1, and `count`.
-
-    Raises: NumberInvalid.
-    """
+    """Return `startIndex`, which counts from 1, and `count`. Raises: NumberInvalid."""
     return _read_number("startIndex", 1, 1, 2**31 - 1), _read_number("count", DEFAULT_COUNT, 0, MAX_COUNT)
 
 
@@ -270,13 +267,7 @@ def json_response(body: Mapping[str, Any], status: int = 200, headers: Mapping[s
 
 def list_body(resources: Sequence[Mapping[str, Any]], total: int, start: int) -> dict[str, Any]:
     """Return the body of a list response (RFC 7644 section 3.4.2)."""
-    return {
-        "schemas": [LIST_URN],
-        "totalResults": total,
-        "startIndex": start,
-        "itemsPerPage": len(resources),
-        "Resources": list(resources),
-    }
+    return {"schemas": [LIST_URN], "totalResults": total, "startIndex": start, "itemsPerPage": len(resources), "Resources": list(resources)}
 
 
 async def stream_with_list(

@@ -48,8 +48,7 @@ class BrandingUpdateRequest(RequestModel):
         description="The URL of the logo: absolute, ASCII, https (http only for localhost), without a user name or a fragment."
     )
     primary_color: Color | None = optional(
-        description="The color of buttons and links. Emails and pages adjust it where text would be hard to read.",
-        examples=["#0b5d66"],
+        description="The color of buttons and links. Emails and pages adjust it where text would be hard to read.", examples=["#0b5d66"]
     )
     product_name: Name | None = optional(description="The name that emails and pages show instead of the organization's name.")
 

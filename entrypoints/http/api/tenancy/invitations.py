@@ -208,10 +208,7 @@ async def accept_on_behalf(org_slug: str, invitation_id: str) -> Empty:
 
 def _to_listed_response(listed: ListedInvitation) -> ListedInvitationResponse:
     inviter = listed.inviter
-    return ListedInvitationResponse(
-        invitation=_to_response(listed.invitation),
-        inviter=InviterResponse.of(inviter),
-    )
+    return ListedInvitationResponse(invitation=_to_response(listed.invitation), inviter=InviterResponse.of(inviter))
 
 
 def _to_response(invitation: Invitation) -> InvitationResponse:

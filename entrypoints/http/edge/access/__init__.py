@@ -40,7 +40,7 @@ scim_client = AccessDecorator(Access("scim_client", Credentials.SCIM_TOKEN), cal
 # console, a platform owner can act as another user; the pages of a sign-in know only the browser's own user.
 sign_in_session = AccessDecorator(Access("sign_in_session", Credentials.COOKIE), callers.as_browser)
 page_session = AccessDecorator(Access("page_session", Credentials.COOKIE), callers.as_console_user)
-platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_browser_of_platform_owner)
+platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE, outlives=True), callers.as_console_user)
 
 
 def member(
@@ -53,13 +53,7 @@ def member(
 ) -> AccessDecorator:
     """Return the decorator for members and service accounts of the organization `<org_slug>` with the capability."""
     access = Access(
-        "member",
-        Credentials.ACCESS_TOKEN,
-        capability=capability,
-        outlives=outlives,
-        inactive=inactive,
-        programs=programs,
-        sign_in=sign_in,
+        "member", Credentials.ACCESS_TOKEN, capability=capability, outlives=outlives, inactive=inactive, programs=programs, sign_in=sign_in
     )
     return AccessDecorator(access, callers.as_member)
 

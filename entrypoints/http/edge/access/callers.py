@@ -48,10 +48,7 @@ async def as_anyone(_: Access) -> None:
 
 
 def bearer_token(headers: Headers | None = None) -> str:
-    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7).
-
-    Raises: Unauthenticated.
-    """
+    """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7). Raises: Unauthenticated."""
     scheme, _, token = (current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
@@ -136,10 +133,6 @@ async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = br
 
 
 as_console_user = partial(as_browser, load=browser.authenticate_in_console)
-
-
-async def as_browser_of_platform_owner(access: Access) -> Response | None:
-    return await as_console_user(access)
 
 
 async def as_browser_of_member(access: Access) -> Response | None:

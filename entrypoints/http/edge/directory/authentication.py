@@ -14,10 +14,7 @@ from entrypoints.http.edge.request_record import RequestRecord
 
 
 async def authenticate_directory(secret: str) -> ScimClient:
-    """Return the directory with this SCIM token, and have the request logged, also if it is refused.
-
-    Raises: the errors of `scim_tokens.find` and `scim_tokens.authenticate`.
-    """
+    """Return the directory with this SCIM token, and have the request logged, also if it is refused."""
     token = await scim_tokens.load_record(app_context().ports, secret)
     _log_call(token)
     return scim_tokens.authenticate(token, address=request_record().address, agent=agent())

@@ -15,11 +15,7 @@ _ERROR = {
     "type": "object",
     "title": "Error",
     "required": ["error", "error_code", "timestamp"],
-    "properties": {
-        "error": _MESSAGE,
-        "error_code": _ERROR_CODE,
-        "timestamp": _TIMESTAMP,
-    },
+    "properties": {"error": _MESSAGE, "error_code": _ERROR_CODE, "timestamp": _TIMESTAMP},
 }
 
 _OAUTH_ERROR = {

@@ -211,11 +211,7 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
     fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in names}
     return {
         "required": True,
-        "content": {
-            "application/x-www-form-urlencoded": {
-                "schema": {"type": "object", "required": list(names), "properties": fields},
-            }
-        },
+        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "required": list(names), "properties": fields}}},
     }
 
 
@@ -292,10 +288,7 @@ def describe_interface(app: Quart, tags: Mapping[str, str]) -> None:
 
 
 def interface_description(app: Quart) -> dict[str, Any]:
-    """Return the API description.
-
-    Raises: ValueError if two operations have the same id, or two different models the same name.
-    """
+    """Return the API description. Raises: ValueError if two operations have the same id, or two different models the same name."""
     document: dict[str, Any] = app.extensions["QUART_SCHEMA"].openapi_provider.schema()
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     duplicates = {name for name in ids if ids.count(name) > 1}

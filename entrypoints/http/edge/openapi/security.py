@@ -8,12 +8,7 @@ from core.kernel.api_scopes import DESCRIPTIONS, Area
 from entrypoints.http.edge.access.declaration import Access, Credentials
 
 SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "bearerFormat": "JWT",
-        "description": "An access token that is bound to no key.",
-    },
+    "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An access token that is bound to no key."},
     "dpop": {
         "type": "http",
         "scheme": "DPoP",
@@ -30,11 +25,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
             }
         },
     },
-    "personal_token": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "A personal access token, with which a program acts as a user.",
-    },
+    "personal_token": {"type": "http", "scheme": "bearer", "description": "A personal access token, with which a program acts as a user."},
     "client": {
         "type": "http",
         "scheme": "basic",

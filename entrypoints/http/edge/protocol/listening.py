@@ -24,10 +24,7 @@ class BindError(Exception):
 
 @contextmanager
 def open_socket(bind: str) -> Iterator[socket.socket]:
-    """Listen during the block. At its end, remove the file of a Unix socket, unless another service has replaced it.
-
-    Raises: BindError.
-    """
+    """Listen during the block. At its end, remove the file of a Unix socket, unless another service has replaced it. Raises: BindError."""
     path = unix_path(bind)
     with listen(bind) as sock:
         file = None if path is None else _identity(path)
@@ -45,10 +42,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def listen(bind: str) -> socket.socket:
-    """Return a listening socket for a value of SSO_BIND.
-
-    Raises: BindError.
-    """
+    """Return a listening socket for a value of SSO_BIND. Raises: BindError."""
     path = unix_path(bind)
     if path is not None:
         return _listen_at_path(Path(path))

@@ -85,12 +85,7 @@ class _Server:
     """The state that all connections share."""
 
     def __init__(
-        self,
-        app: Callable[..., Awaitable[None]],
-        malformed: Malformed | None,
-        headers_within: float,
-        send_within: float,
-        keep_alive: float,
+        self, app: Callable[..., Awaitable[None]], malformed: Malformed | None, headers_within: float, send_within: float, keep_alive: float
     ) -> None:
         self.app = app
         self.malformed = malformed

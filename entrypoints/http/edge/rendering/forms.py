@@ -60,7 +60,7 @@ def check_session_form(form: Mapping[str, str]) -> None:
 
 
 async def read_own_form() -> dict[str, str]:
-    """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid; the errors of `read_form`."""
+    """Return the fields of a form that `form_page` made for this browser. Raises: FormTokenInvalid."""
     form = await read_form()
     check_browser_form(form)
     return form

@@ -45,11 +45,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             SubscriptionStatus.CANCELLED: "Canceled",
             SubscriptionStatus.EXPIRED: "Expired",
         },
-        CredentialKind: {
-            CredentialKind.SECRET: "Client secret",
-            CredentialKind.KEY: "Public key",
-            CredentialKind.FEDERATED: "Pipeline",
-        },
+        CredentialKind: {CredentialKind.SECRET: "Client secret", CredentialKind.KEY: "Public key", CredentialKind.FEDERATED: "Pipeline"},
         MfaEvent: {
             MfaEvent.SETUP_INITIATED: "Set-up began",
             MfaEvent.SETUP_COMPLETED: "Set-up finished",

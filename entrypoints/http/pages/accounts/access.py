@@ -107,7 +107,7 @@ def _parse_name(text: str) -> str:
 @routes.post("/app/account/devices/<device_id>/name")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
-@on_refusal("accounts/device.html", _renamed_values, of=(Invalid,))
+@on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
 async def rename_device(device_id: str, form: Form) -> Response:
     """Rename one of your devices.
 
@@ -181,7 +181,7 @@ async def show_identities() -> Response:
 @routes.post("/app/account/identities/<provider:provider>/link")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@on_refusal("accounts/identities.html", _identities_values, of=(Invalid,))
+@on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
     """Link an account at an identity provider.
 
@@ -199,7 +199,7 @@ async def link_identity(provider: str, form: Form) -> Response:
 @routes.post("/app/account/identities/<provider:provider>/unlink")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@on_refusal("accounts/identities.html", _identities_values, of=(Invalid,))
+@on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def unlink_identity(provider: str, form: Form) -> Response:
     """Unlink an account at an identity provider.
 

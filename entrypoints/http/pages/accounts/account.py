@@ -146,21 +146,18 @@ async def show_password() -> Response:
 @describes_page(
     {303: REDIRECTED, 400: NOT_ACCEPTED, 401: "The current password is wrong.", 403: FOREIGN_FORM}, form=["form_token", "new_password"]
 )
-@on_refusal("accounts/password.html", _password_values, _wrong_password, of=(Invalid, CurrentPasswordWrong, Limited))
+@on_refusal("accounts/password.html", _password_values, _wrong_password, refusals=(Invalid, CurrentPasswordWrong, Limited))
 async def change_password(form: Form) -> Response:
     """Change your password, or set the first one.
 
     A change ends your other sessions and the trust of all devices.
     """
-    new_password = form.get("new_password", "")
+    current = form.get("current_password")
     try:
-        if "current_password" in form:
-            await accounts.change_password(ports(), signed_in(), form["current_password"], new_password)
-        else:
-            await accounts.set_password(ports(), signed_in(), new_password)
+        await accounts.choose_password(ports(), signed_in(), current, form.get("new_password", ""))
     except (PasswordAlreadySet, NoPasswordSet):  # changed by another request: show the other form
         return redirect(PASSWORD)
-    return redirect_with_notice("password-changed" if "current_password" in form else "password-set", ACCOUNT_PATH)
+    return redirect_with_notice("password-set" if current is None else "password-changed", ACCOUNT_PATH)
 
 
 # The second factor
@@ -200,12 +197,8 @@ async def show_two_factor() -> Response:
 @routes.post("/app/account/two-factor/setup")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The secret, with a QR code for an authenticator app.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@once(
-    TWO_FACTOR,
-    "Open two-factor authentication",
-    "The secret was shown once. If you didn't scan it, start the set-up again.",
-)
-@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid,))
+@once(TWO_FACTOR, "Open two-factor authentication", "The secret was shown once. If you didn't scan it, start the set-up again.")
+@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid,))
 async def start_two_factor_setup(form: Form) -> Response:
     """Start to set up two-factor authentication.
 
@@ -240,12 +233,8 @@ async def confirm_two_factor() -> Response:
 @routes.post("/app/account/two-factor/backup-codes")
 @page_session(limit=MFA_SETUP, outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({200: "The new backup codes.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@once(
-    TWO_FACTOR,
-    "Open two-factor authentication",
-    "The new codes were shown once. If you didn't save them, replace them again.",
-)
-@on_refusal("accounts/two_factor.html", _two_factor_values, of=(Invalid, Limited))
+@once(TWO_FACTOR, "Open two-factor authentication", "The new codes were shown once. If you didn't save them, replace them again.")
+@on_refusal("accounts/two_factor.html", _two_factor_values, refusals=(Invalid, Limited))
 async def regenerate_backup_codes(form: Form) -> Response:
     """Replace your backup codes.
 

@@ -48,7 +48,7 @@ async def show_email() -> Response:
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "email"])
-@on_refusal("accounts/email.html", _values, of=(Invalid, Limited))
+@on_refusal("accounts/email.html", _values, refusals=(Invalid, Limited))
 async def change_email(form: Form) -> Response:
     """Request another email address.
 

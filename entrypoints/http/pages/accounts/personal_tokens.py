@@ -91,15 +91,9 @@ async def show_form(query_args: NewTokenQuery) -> Response:
 @routes.post(f"{LIST}/new")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page(
-    {200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM},
-    form=["form_token", "name"],
-    api=["POST /api/user/personal-tokens"],
+    {200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"], api=["POST /api/user/personal-tokens"]
 )
-@once(
-    LIST,
-    "Open personal access tokens",
-    "It was shown once. If you didn't copy it, revoke it in the list and create another one.",
-)
+@once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
 async def create(form: Form) -> Response:
     """Create a personal access token.

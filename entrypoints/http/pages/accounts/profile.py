@@ -79,7 +79,7 @@ async def show_profile() -> Response:
 @routes.post(PROFILE)
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-@on_refusal("accounts/profile.html", _refused_values, _first_invalid, of=(Invalid,))
+@on_refusal("accounts/profile.html", _refused_values, _first_invalid, refusals=(Invalid,))
 async def change_profile(form: Form) -> Response:
     """Change your profile.
 
@@ -125,7 +125,7 @@ async def show_deletion() -> Response:
     },
     form=["form_token", "email"],
 )
-@on_refusal("accounts/delete.html", _deletion_values, of=(Invalid, Forbidden))
+@on_refusal("accounts/delete.html", _deletion_values, refusals=(Invalid, Forbidden))
 async def delete_account(form: Form) -> Response:
     """Delete your account permanently.
 

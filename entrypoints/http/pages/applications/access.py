@@ -21,7 +21,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
-from entrypoints.http.pages.consequences import Question, ask, asks_again, count
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
 from entrypoints.http.pages.form_values import is_checked, to_model
@@ -183,7 +183,7 @@ async def _deletion(service_slug: str) -> Question:
 @routes.post(f"{APPLICATION}/delete")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {SERVICE}")
-@asks_again(_deletion)
+@ask_on_refusal(_deletion)
 async def delete(org_slug: str, service_slug: str, form: Form) -> Response:
     """Delete an application."""
     check_typed_name(form, (await _find(service_slug)).name)

@@ -236,7 +236,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     "applications/application_secret.html",
     _secret_values,
     lambda refusal, _: "ends_former" if isinstance(refusal, FormerSecretWorks) else "overlap",
-    of=(Invalid,),
+    refusals=(Invalid,),
 )
 async def replace_secret(org_slug: str, service_slug: str, form: Form) -> Response:
     """Replace the client secret.

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from core.applications.model import client_settings as client_model
 from core.applications.model import services as services_model
-from core.applications.model.services import Service, ServiceSettings
+from core.applications.model.services import Service, SettingChanges
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.service_settings import OnPage
@@ -79,11 +79,8 @@ def typed_values(form: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, 
     return {field: field in form if field in SWITCHES else form.get(field, "") for field in fields}
 
 
-def parse_settings(typed: Mapping[str, Any]) -> ServiceSettings:
-    """Return the settings in a sent form. The model of the API checks them, as it checks a request.
-
-    Raises: FieldInvalid.
-    """
+def parse_settings(typed: Mapping[str, Any]) -> SettingChanges:
+    """Return the settings in a sent form. The model of the API checks them, as it checks a request. Raises: FieldInvalid."""
     try:
         data = ServiceUpdateRequest.model_validate(
             {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,10 +10,9 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model import services as model
-from core.applications.model.services import CreatedService, ServiceSettings, ServiceSlugTaken, ServiceType
+from core.applications.model.services import CreatedService, ServiceSlugTaken, ServiceType
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
-from core.kernel.values import Slug
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member
@@ -25,7 +23,6 @@ from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
     accepts,
-    create_with_free_slug,
     once,
     ports_once,
     read_console_form,
@@ -108,11 +105,7 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 @routes.post(PAGE)
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
-@once(
-    APPLICATIONS,
-    "Open applications",
-    "A secret was shown once. If you didn't copy it, replace it on the page of the application.",
-)
+@once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
 async def create_application(org_slug: str) -> Response:
     """Create an application.
 
@@ -138,13 +131,6 @@ async def _created_page(created: CreatedService, kind: Kind) -> Response:
 
 
 async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
-    """Create the application with the first free slug that resembles its name. Raises: what the use case raises."""
-    suggested = Slug.suggest(form.get("name", ""), "application")
-    fixed = {"slug": lambda _: next(suggested), "service_type": lambda _: kind.type.value}
+    fixed = {"slug": lambda _: "", "service_type": lambda _: kind.type.value}  # the use case chooses the slug
     data = to_model(ServiceRequest, form, {**fixed, "redirect_uris": to_lines})
-    settings = ServiceSettings(redirect_uris=data.redirect_uris)
-
-    async def create(slug: str) -> CreatedService:
-        return await services.create(ports_once(), acting_member(), slug, data.name, kind.type, settings)
-
-    return await create_with_free_slug(chain([data.slug], suggested), create, ServiceSlugTaken)
+    return await services.create_by_form(ports_once(), acting_member(), data.name, kind.type, data.redirect_uris)

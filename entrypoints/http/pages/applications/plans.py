@@ -109,7 +109,7 @@ async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> 
 @routes.post(f"{PLANS}/<plan_id>/delete")
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<plan_id>")
-@on_refusal("applications/plan.html", _values, of=(PlanInUse,))
+@on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
 async def delete(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
     """Delete a plan."""
     service = await services.find(ports(), acting_member(), service_slug)

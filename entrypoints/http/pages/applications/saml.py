@@ -83,12 +83,7 @@ def _to_typed(configuration: SamlConfiguration) -> dict[str, str]:
 async def _values(typed: Form | None, service_slug: str) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     configuration, _ = await saml.get_configuration(ports(), acting_member(), service.slug)
-    endpoints = {
-        "Entity ID": "",
-        "Metadata URL": "metadata",
-        "Sign-on URL": "sso",
-        "Logout URL": "slo",
-    }
+    endpoints = {"Entity ID": "", "Metadata URL": "metadata", "Sign-on URL": "sso", "Logout URL": "slo"}
     org_slug = acting_member().acts_in.slug
     return {
         "configuration": configuration,
@@ -148,11 +143,10 @@ async def configure(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change the SAML configuration of an application."""
     service = await services.find(ports(), acting_member(), service_slug)
     data = to_model(SamlConfigurationRequest, form, {**SWITCHES, "attribute_mapping": lambda _: _mapping(form)})
-    present, _ = await saml.get_configuration(ports(), acting_member(), service_slug)
-    is_replaced = present.slo_certificate and present.slo_certificate.split() != (data.slo_certificate or "").split()
-    if is_replaced and CONFIRMED not in form:
+    try:
+        await saml.configure(ports(), acting_member(), service_slug, data.build(), replaces_slo_certificate=CONFIRMED in form)
+    except model.SloCertificateReplaced:
         return await ask(_slo_replacement(service, form))
-    await saml.configure(ports(), acting_member(), service_slug, data.build())
     return redirect_with_notice("saml-saved", f"{application_path(service)}/saml")
 
 

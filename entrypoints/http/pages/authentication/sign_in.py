@@ -13,14 +13,7 @@ from core.authentication.tokens import signing_keys
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
-from core.federation.sign_in import (
-    BrowserSignIn,
-    BrowserTarget,
-    CodeCredentials,
-    PasswordCredentials,
-    SignInCredentials,
-    SignInOptions,
-)
+from core.federation.sign_in import BrowserSignIn, BrowserTarget, CodeCredentials, PasswordCredentials, SignInCredentials, SignInOptions
 from core.kernel.callers import Visitor
 from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
@@ -187,10 +180,7 @@ async def _sign_in_ended(refusal: Unauthenticated, form: dict[str, str], next_pa
 
 
 async def sign_in_browser(credentials: SignInCredentials, next_path: str) -> Response:
-    """Verify one factor for this browser. Return a redirect to `next_path`, or to the page for the second factor.
-
-    Raises: the errors of `core.federation.sign_in.sign_in`.
-    """
+    """Verify one factor for this browser. Return a redirect to `next_path`, or to the page for the second factor."""
     target = BrowserTarget(next_path, cookies.session_cookie())
     return await sign_in_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, presented_browser()), next_path)
 
@@ -247,10 +237,7 @@ async def sign_out() -> Response:
 
 
 async def sign_out_browser(user: Visitor | None, after: str, signed_out: Response) -> Response:
-    """End the session of this browser.
-
-    Return `signed_out`, or the next page of a SAML logout, which ends at the path `after`.
-    """
+    """End the session of this browser. Return `signed_out`, or the next page of a SAML logout, which ends at the path `after`."""
     logout_cookies = LogoutCookies(logout=cookies.logout_cookie(), session=cookies.session_cookie())
     logout = await saml_logout.sign_out(ports(), user, caller(), logout_cookies, after)
     if logout is None:

@@ -58,9 +58,7 @@ class ProviderConverter(BaseConverter):
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
-    {
-        302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
-    },
+    {302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs."},
     optional=PARAMETERS,
     changes_state=True,
 )

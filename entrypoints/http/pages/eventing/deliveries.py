@@ -68,10 +68,7 @@ async def _list_values(_: Form, webhook_id: str, query: ListedDeliveriesQuery | 
         "path": f"{webhooks_path()}/{webhook.id}",
         "list_path": webhooks_path(),
         "deliveries": result.items,
-        "chosen": {
-            "event_type": query.event_type or "",
-            "delivered": "" if query.delivered is None else str(query.delivered).lower(),
-        },
+        "chosen": {"event_type": query.event_type or "", "delivered": "" if query.delivered is None else str(query.delivered).lower()},
         "types": TYPES,
         "results": RESULTS,
         "labels": LABELS,
@@ -107,7 +104,7 @@ async def show_delivery(org_slug: str, webhook_id: str, delivery_id: str) -> Res
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<delivery_id>/replay")
 @once(LIST, "Open deliveries", "The delivery is in the list. To send it again, open it there.")
-@on_refusal("eventing/delivery.html", _delivery_values, of=(WebhookInactive,))
+@on_refusal("eventing/delivery.html", _delivery_values, refusals=(WebhookInactive,))
 async def replay(org_slug: str, webhook_id: str, delivery_id: str, form: Form) -> Response:
     """Send the body of a delivery again."""
     delivery = await _find(webhook_id, delivery_id)
@@ -119,7 +116,7 @@ async def replay(org_slug: str, webhook_id: str, delivery_id: str, form: Form) -
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=False)
 @accepts(f"POST {API_OF_ONE}/test")
 @once(LIST, "Open deliveries", "The test is in the list. To send another one, use the button there.")
-@on_refusal("eventing/deliveries.html", _list_values, of=(WebhookInactive,))
+@on_refusal("eventing/deliveries.html", _list_values, refusals=(WebhookInactive,))
 async def send_test(org_slug: str, webhook_id: str, form: Form) -> Response:
     """Send a test delivery."""
     webhook = await webhooks.find(ports(), acting_member(), path_id(webhook_id))

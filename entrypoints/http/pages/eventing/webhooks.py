@@ -87,11 +87,7 @@ async def show_form(org_slug: str) -> Response:
 @routes.post(f"{LIST}/new")
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"POST {API}", answers=SHOWN_ONCE)
-@once(
-    LIST,
-    "Open webhooks",
-    "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.",
-)
+@once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
 @on_refusal("eventing/new_webhook.html", _form_values, FIELDS)
 async def create(org_slug: str, form: Form) -> Response:
     """Create a webhook.

@@ -163,7 +163,7 @@ async def _answer_form(user: Visitor | None) -> Response:
 
 
 async def _present(browser_id: str | None) -> Authorization:
-    """Return the checked request of this URL. Raises: the errors of `pushed_requests.present`."""
+    """Return the checked request of this URL."""
     return _recorded(await pushed_requests.present(ports(), AuthorizationRequest.from_fields(joined_query()), browser_id))
 
 
@@ -226,12 +226,7 @@ def to_application(answer: AuthorizationResponse, status: int = 303) -> Response
     """Return the redirect to the application, or the page that posts the answer to it."""
     if answer.mode is not ResponseMode.FORM_POST:
         return redirect(answer.url, status)
-    page = render(
-        "federation/form_post.html",
-        scripted=True,
-        redirect_uri=answer.redirect_uri,
-        parameters=answer.parameters,
-    )
+    page = render("federation/form_post.html", scripted=True, redirect_uri=answer.redirect_uri, parameters=answer.parameters)
     return page_response(page)
 
 

@@ -137,7 +137,7 @@ async def suspend(org_id: str, form: Form) -> Response:
 @routes.post(f"{ONE}/activate")
 @platform_page
 @accepts(f"POST {API_OF_ONE}/activate")
-@on_refusal("platform/organization.html", _values, of=(WrongOrganizationStatus,))
+@on_refusal("platform/organization.html", _values, refusals=(WrongOrganizationStatus,))
 async def activate(org_id: str, form: Form) -> Response:
     """Activate a suspended organization."""
     await governance.activate(ports(), signed_in(), path_id(org_id))

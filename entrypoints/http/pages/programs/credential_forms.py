@@ -59,10 +59,7 @@ def typed_values(form: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_credential(form: Mapping[str, str]) -> NewCredential:
-    """Return the credential that a form stands for.
-
-    Raises: FieldInvalid; the errors of `to_credential_request`.
-    """
+    """Return the credential that a form stands for. Raises: FieldInvalid."""
     return to_credential_request(to_model(CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end}))
 
 

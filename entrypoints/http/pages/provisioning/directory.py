@@ -57,11 +57,7 @@ async def show_directory(org_slug: str) -> Response:
 @routes.post(PAGE)
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"POST {TOKENS}", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
-@once(
-    PAGE,
-    "Open the directory",
-    "The token was shown once. If you didn't copy it, revoke it in the list and create another one.",
-)
+@once(PAGE, "Open the directory", "The token was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("provisioning/directory.html", _values, FIELDS)
 async def create_token(org_slug: str, form: Form) -> Response:
     """Create a SCIM token.

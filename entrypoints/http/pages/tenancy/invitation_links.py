@@ -52,8 +52,7 @@ class LinkIncomplete(Invalid):
 @routes.get("/invitations/accept")
 @anyone
 @describes_page(
-    {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."},
-    query={"token": "The token from the email."},
+    {301: "Redirect to the page that shows the invitation.", 400: "The token is not a UUID."}, query={"token": "The token from the email."}
 )
 async def follow_link() -> Response:
     """Follow the link in an invitation email.
@@ -156,7 +155,7 @@ async def accept_by_form() -> Response:
         return await _accept_with_password(form, token)
     user = await visitor_with_mfa()
     try:
-        accepted = await joining.accept(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
+        accepted = await joining.accept_by_form(ports(), caller(), token, user, cookies.session_cookie(), form.get("form_token"))
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except Invalid as refusal:
@@ -190,9 +189,7 @@ async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     credentials = InvitationCredentials(token, form["new_password"], name)
     browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
     try:
-        opened = await joining.find_invitation(ports(), token, None)
-        launch_url = await joining.launch_url(ports(), opened.received.invitation.org_id)
-        outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, browser_target, presented_browser())
+        outcome, launch_url = await sign_in_flow.join(ports(), caller(), credentials, browser_target, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except (Invalid, Limited) as refusal:

@@ -13,7 +13,7 @@ from entrypoints.http.api.tenancy.members import MembersQuery
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.pages.consequences import Question, ask, asks_again, count
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
 
@@ -145,7 +145,7 @@ async def _removal(user_id: str) -> Question:
 @routes.post(f"{ONE}/remove")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"POST {API}/<user_id>")
-@asks_again(_removal)
+@ask_on_refusal(_removal)
 async def remove(org_slug: str, user_id: str, form: Form) -> Response:
     """Remove a member from the organization."""
     check_typed_name(form, (await _find(user_id)).account.member.email)

@@ -1,7 +1,6 @@
 """The pages of an organization itself: its creation, its settings, the transfer of its ownership, and its deletion."""
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any, Final
 
 from quart import Blueprint, Response
@@ -10,17 +9,17 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import Page, Slug, SlugInvalid, SlugReserved
+from core.kernel.values import Page, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
 from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
-from core.tenancy.model.organizations import Organization, SlugTaken
+from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.context import acting_member, ports, signed_in
-from entrypoints.http.pages.consequences import Question, ask, asks_again, count
+from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, create_with_free_slug, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import REASONS, FieldInvalid, is_checked, to_model, to_number
 
 routes = Blueprint("organization_pages", __name__)
@@ -57,25 +56,13 @@ async def _new_values(typed: Form) -> dict[str, Any]:
 @on_refusal("tenancy/new_organization.html", _new_values, SLUG_FIELDS)
 async def create_organization(form: Form) -> Response:
     """Create an organization that you own."""
-    created = await _create(form)
+    data = to_model(OrganizationRequest, form, {"slug": str.strip})
+    created, _ = await organizations.create_by_form(ports_once(), signed_in(), data.slug, data.name)
     if created.status is OrganizationStatus.ACTIVE:
         return redirect_with_notice("organization-created", f"/app/organizations/{created.slug}")
     if signed_in().is_platform_owner:
         return redirect_with_notice("organization-waits-for-you", f"/app/platform/organizations/{created.id}")
     return redirect_with_notice("organization-waits", "/app/account/organizations")
-
-
-async def _create(form: Form) -> Organization:
-    """Create the organization. Without a slug, it gets the first free one that resembles its name. Raises: what the use case raises."""
-    suggested = Slug.suggest(form.get("name", ""), "organization")
-    data = to_model(OrganizationRequest, form, {"slug": lambda text: text.strip() or next(suggested)})
-
-    async def create(slug: str) -> Organization:
-        return (await organizations.create(ports_once(), signed_in(), slug, data.name))[0]
-
-    if form.get("slug", "").strip():
-        return await create(data.slug)
-    return await create_with_free_slug(chain([data.slug], suggested), create, SlugTaken)
 
 
 async def _values(typed: Form | None = None) -> dict[str, Any]:
@@ -171,7 +158,7 @@ async def _deletion() -> Question:
 @routes.post(f"{SETTINGS}/delete")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-@asks_again(_deletion)
+@ask_on_refusal(_deletion)
 async def delete(org_slug: str, form: Form) -> Response:
     """Delete an organization permanently."""
     check_typed_name(form, (await organizations.get(ports(), acting_member())).name)

@@ -86,10 +86,7 @@ async def identify_client(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAu
 
 
 async def identify_client_or_program(body: ClientRequest, limit: tuple[Bucket, ...]) -> OAuthClient | ProgramClient | None:
-    """Return the application, service account or API resource that the request names, as `identify_client` does.
-
-    Raises: the errors of `identify_client`.
-    """
+    """Return the application, service account or API resource that the request names, as `identify_client` does."""
     client = await clients.identify_client_or_program(ports(), client_credentials(body), app_context().base_url, limit)
     if isinstance(client, ProgramClient):
         request_record().caller, request_record().organization = str(client.client_id), client.org_slug

@@ -113,9 +113,7 @@ class TokenResponse(ResponseModel):
         description="The ID token, a JWT (OpenID Connect). Left out without the scope `openid`.",
     )
     scope: str | None = Field(
-        default=None,
-        exclude_if=lambda scope: scope is None,
-        description="The granted scopes. Left out if there are none.",
+        default=None, exclude_if=lambda scope: scope is None, description="The granted scopes. Left out if there are none."
     )
 
 
@@ -291,7 +289,11 @@ def _grant(body: TokenRequest) -> Grant:
     name = body.grant_type
     named = None if name is None else GRANTS.get(DEVICE_CODE if name == "device_code" else name) or refuse(GrantUnknown)
     if named is not None and named.field is None:
-        return named if not sent else refuse(GrantMismatch)
+        if sent:
+            raise GrantMismatch
+        return named
     if len(sent) != 1:
         raise GrantMissing
-    return sent[0] if named in (None, sent[0]) else refuse(GrantMismatch)
+    if named not in (None, sent[0]):
+        raise GrantMismatch
+    return sent[0]

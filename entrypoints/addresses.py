@@ -1,4 +1,4 @@
-"""The installation that a process starts for: its database, and the base URL of its links."""
+"""The addresses of the installation that a process starts for: of its database, and of its pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

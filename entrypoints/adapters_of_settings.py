@@ -1,4 +1,4 @@
-"""The parts of the service that its settings choose: encryption keys, mail, providers, locations. `gatehouse doctor` checks them too."""
+"""What the settings choose: encryption keys, mail, providers and locations. `gatehouse doctor` checks these adapters too."""
 
 import os
 from pathlib import Path
@@ -39,10 +39,7 @@ def key_file(settings: Settings) -> Path:
 
 
 def known_keys(settings: Settings) -> str | None:
-    """Return the operator's encryption keys, or those in the data directory, or None.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the operator's encryption keys, or those in the data directory, or None. Raises: SettingsInvalid."""
     if settings.encryption_keys is not None:
         return settings.encryption_keys.get_secret_value()
     try:
@@ -77,10 +74,7 @@ def store_keys(path: Path, keys: str) -> str:
 
 
 def vault_of(settings: Settings) -> AesVault:
-    """Return the vault with the existing keys. Keys are never generated here.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the vault with the existing keys. Keys are never generated here. Raises: SettingsInvalid."""
     keys = known_keys(settings)
     if keys is None:
         raise SettingsInvalid(f"{key_file(settings)} is missing, and SSO_ENCRYPTION_KEYS is not set. Restore the file, or set the keys.")
@@ -91,10 +85,7 @@ def vault_of(settings: Settings) -> AesVault:
 
 
 def check_database_address(settings: Settings) -> None:
-    """Check SSO_DATABASE_URL.
-
-    Raises: SettingsInvalid.
-    """
+    """Check SSO_DATABASE_URL. Raises: SettingsInvalid."""
     if settings.database_url is not None:
         try:
             parse_address(settings.database_url.get_secret_value())
@@ -138,10 +129,7 @@ def mail_folder(settings: Settings) -> Path:
 
 
 def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
-    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the transport for the platform's emails: to its mail server, or to a folder if none is set. Raises: SettingsInvalid."""
     check_sender(settings)
     if settings.smtp_url is None:
         return FolderTransport(mail_folder(settings), settings.mail_from)
@@ -149,10 +137,7 @@ def mail_transport(settings: Settings) -> SmtpTransport | FolderTransport:
 
 
 def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
-    """Return the transport to the mail server.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the transport to the mail server. Raises: SettingsInvalid."""
     check_sender(settings)
     try:
         return SmtpTransport(url.get_secret_value(), settings.mail_from)
@@ -161,10 +146,7 @@ def smtp(url: SecretStr, settings: Settings) -> SmtpTransport:
 
 
 def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
-    """Return the private addresses that tenants can make us connect to (SSO_OUTBOUND_ALLOW).
-
-    Raises: SettingsInvalid.
-    """
+    """Return the private addresses that tenants can make us connect to (SSO_OUTBOUND_ALLOW). Raises: SettingsInvalid."""
     try:
         return parse_allowed_targets(settings.outbound_allow)
     except ValueError as error:
@@ -172,10 +154,7 @@ def allowed_targets(settings: Settings) -> tuple[AllowedTarget, ...]:
 
 
 def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
-    """Return the lookup of locations of IP addresses.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the lookup of locations of IP addresses. Raises: SettingsInvalid."""
     if settings.geoip_database is None:
         return NoGeoIp()
     try:
@@ -185,10 +164,7 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
 
 
 def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
-    """Return the lookup of VPNs and proxies.
-
-    Raises: SettingsInvalid.
-    """
+    """Return the lookup of VPNs and proxies. Raises: SettingsInvalid."""
     if settings.anonymizer_networks_file is None:
         return NoAnonymizers()
     try:
@@ -198,10 +174,7 @@ def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
 
 
 def check_sender(settings: Settings) -> None:
-    """Check SSO_MAIL_FROM.
-
-    Raises: SettingsInvalid.
-    """
+    """Check SSO_MAIL_FROM. Raises: SettingsInvalid."""
     try:
         parse_sender(settings.mail_from)
     except ValueError as error:
