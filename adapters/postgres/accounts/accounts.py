@@ -33,6 +33,7 @@ def profile_parameters(profile: Profile) -> dict[str, object]:
 
 PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
 ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
+to_account_if_any: Final = ACCOUNT.if_any("id")
 PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.

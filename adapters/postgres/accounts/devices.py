@@ -29,6 +29,7 @@ DEVICE: Final = Record(
     location=Columns("d.city, d.country", 2, lambda row: None if row[1] is None else Location(*row)),
     risk=Columns("d.risk_score, d.risk_factors", 2, lambda row: LoginRisk(row[0], tuple(row[1]))),
 )
+to_device_if_any: Final = DEVICE.if_any("id")
 # The shortest period of the organizations of the user's confirmed memberships and of the
 # organization of the service. An unconfirmed membership gives its organization no power over the
 # account (security R-5).
@@ -116,7 +117,7 @@ class Devices(Repository):
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         match = await self._one(
-            lambda row: KnownDevice(DEVICE.read_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
+            lambda row: KnownDevice(to_device_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
             MATCH,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,

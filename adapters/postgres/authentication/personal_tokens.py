@@ -27,7 +27,7 @@ RECORD: Final = Record(
     PersonalTokenRecord,
     "t",
     token=Record(PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
-    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any=True), impersonator_id=None, sign_in=None).as_field(),
+    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any="id"), impersonator_id=None, sign_in=None).as_field(),
     is_allowed="coalesce(a.personal_tokens, false)",
 )
 LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.accounts import ACCOUNT, to_account_if_any
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
 from adapters.postgres.engine.statements import Repository, Row
@@ -59,7 +59,7 @@ def to_poll(row: Row) -> DevicePoll:
         authenticated_at=row[7 + GRANT_WIDTH],
         second_factor=row[8 + GRANT_WIDTH],
         service=CONTEXT.read(row[BEFORE_CONTEXT:]),
-        account=ACCOUNT.read_if_any(row[BEFORE_CONTEXT + CONTEXT.width :]),
+        account=to_account_if_any(row[BEFORE_CONTEXT + CONTEXT.width :]),
     )
 
 

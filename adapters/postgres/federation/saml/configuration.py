@@ -23,6 +23,7 @@ from core.federation.saml.model.configuration import (
 from ports.crypto import SecretContext, Vault
 
 CONFIGURATION: Final = Record(SamlConfiguration, "c", name_id_format=NameIdFormat)
+to_configuration_if_any: Final = CONFIGURATION.if_any("enabled")
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
 SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE}"
 SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + 6
@@ -63,7 +64,7 @@ def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        CONTEXT.read(row), CONFIGURATION.read_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
+        CONTEXT.read(row), to_configuration_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
     )
 
 

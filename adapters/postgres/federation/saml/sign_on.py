@@ -25,6 +25,7 @@ SIGN_ON: Final = Record(
     status=SamlStatus,
     subject=Columns("a.subject, a.subject_format", 2, lambda row: None if row[0] is None else NameId(row[0], NameIdFormat(row[1]))),
 )
+to_sign_on_if_any: Final = SIGN_ON.if_any("state_hash")
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
 FINISH: Final = """
     update saml_sign_ons set answered_at = %(now)s
@@ -71,7 +72,7 @@ class SamlSignOns(SealingRepository):
         self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
     ) -> tuple[SamlSetup, SamlSignOn | None] | None:
         return await self._one(
-            lambda row: (to_setup(self._vault, row), SIGN_ON.read_if_any(row[SETUP_WIDTH:])),
+            lambda row: (to_setup(self._vault, row), to_sign_on_if_any(row[SETUP_WIDTH:])),
             f"""
             select {SETUP}, {SIGN_ON.columns} from {SETUP_TABLES}
             left join saml_sign_ons a on a.state_hash = %(state_hash)s and a.browser_hash = %(browser_hash)s
