@@ -8,8 +8,7 @@ from uuid import UUID
 import structlog
 
 from adapters.postgres.engine.statements import Row, SealingRepository
-from adapters.postgres.eventing.audit import COLUMNS as ENTRY
-from adapters.postgres.eventing.audit import to_entry
+from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY
 from core.eventing.model.siem import (
     PENDING_CAP,
     ClaimedSiemQueue,
@@ -44,14 +43,12 @@ WAITING: Final = f"""
         select position, entry_id from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s
         order by position limit %(limit)s),
     entries as (
-        select h.position, {ENTRY},
+        select h.position, l.*,
                sum(octet_length(l.details::text))
                    over (order by h.position rows between unbounded preceding and 1 preceding) as before
         from head h left join audit_log l on l.id = h.entry_id and l.org_id = %(org_id)s)
-    select e.position, e.id, e.org_id, e.action, e.target_type, e.target_id, e.actor_id, e.impersonator_id, e.address, e.agent,
-           e.success, e.details, e.created_at, e.actor_kind, e.actor_name, a.email, a.is_platform_owner, i.email, i.is_platform_owner
-    from entries e left join users a on a.id = e.actor_id left join users i on i.id = e.impersonator_id
-    where coalesce(e.before, 0) < %(most_bytes)s order by e.position"""
+    select l.position, {ENTRY.columns} from entries l {ACCOUNTS} where coalesce(l.before, 0) < %(most_bytes)s order by l.position"""
+to_entry_if_any: Final = ENTRY.if_any("id")
 
 
 def secret_context(org_id: UUID) -> SecretContext:
@@ -78,7 +75,7 @@ def to_status(row: Row) -> SiemStatus:
 
 
 def to_queued(row: Row) -> QueuedEntry:
-    return QueuedEntry(row[0], None if row[1] is None else to_entry(row[1:]))
+    return QueuedEntry(row[0], to_entry_if_any(row[1:]))
 
 
 class Siem(SealingRepository):
