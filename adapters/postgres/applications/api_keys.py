@@ -12,6 +12,7 @@ from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
 API_KEY: Final = Record(ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
+INSERT: Final = API_KEY.insert("api_keys", "key_hash")
 RECORD: Final = Record(
     ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
 )
@@ -55,24 +56,7 @@ class ApiKeys(Repository):
         )
 
     async def add(self, key: ApiKey, key_hash: bytes) -> None:
-        await self._run(
-            """
-            insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, last_used_at, expires_at, created_by,
-                                  created_at)
-            values (%(id)s, %(org_id)s, %(service_id)s, %(name)s, %(prefix)s, %(key_hash)s, %(permissions)s, %(last_used_at)s,
-                    %(expires_at)s, %(created_by)s, %(created_at)s)""",
-            id=key.id,
-            org_id=key.org_id,
-            service_id=key.service_id,
-            name=key.name,
-            prefix=key.prefix,
-            key_hash=key_hash,
-            permissions=[permission.value for permission in key.permissions],
-            last_used_at=key.last_used_at,
-            expires_at=key.expires_at,
-            created_by=key.created_by,
-            created_at=key.created_at,
-        )
+        await self._run(INSERT, **API_KEY.values(key), key_hash=key_hash)
 
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None:
         await self._run(

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
@@ -13,8 +13,16 @@ from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
-EMAIL_SIGN_IN: Final = Record(
-    EmailSignIn, "s", email=Email, location=Columns("s.city, s.country", 2, lambda row: None if row[1] is None else Location(*row))
+EMAIL_SIGN_IN: Final = Record(EmailSignIn, "s", email=Email, location=Record(Location, "s").as_field(if_any="country"))
+# Lock the service with `for key share`: it may not be deleted before this row, which refers to it, is
+# committed.
+INSERT: Final = EMAIL_SIGN_IN.insert(
+    "email_sign_ins",
+    "request_hash",
+    source="""
+    where %(service_id)s::uuid is null
+       or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share)
+    returning 1""",
 )
 LIVE: Final = "s.used_at is null and s.expires_at > %(now)s"
 # Lock the row first. Then every concurrent attempt that is counted for the address is also counted
@@ -58,33 +66,7 @@ class EmailSignIns(SealingRepository):
         )
 
     async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
-        # Lock the service with `for key share`: it may not be deleted before this row, which refers to
-        # it, is committed.
-        location = sign_in.location
-        return await self._exists(
-            """
-            insert into email_sign_ins (id, request_hash, in_browser, email, org_id, service_id, after, saml_state, address, agent, city,
-                                        country, created_at, expires_at)
-            select %(id)s, %(request_hash)s, %(in_browser)s, %(email)s, %(org_id)s, %(service_id)s, %(after)s, %(saml_state)s,
-                   %(address)s, %(agent)s, %(city)s, %(country)s, %(created_at)s, %(expires_at)s
-            where %(service_id)s::uuid is null
-               or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share)
-            returning 1""",
-            id=sign_in.id,
-            request_hash=request_hash,
-            in_browser=sign_in.in_browser,
-            email=sign_in.email,
-            org_id=sign_in.org_id,
-            service_id=sign_in.service_id,
-            after=sign_in.after,
-            saml_state=sign_in.saml_state,
-            address=sign_in.address,
-            agent=sign_in.agent,
-            city=location.city if location else None,
-            country=location.country if location else None,
-            created_at=sign_in.created_at,
-            expires_at=sign_in.expires_at,
-        )
+        return await self._exists(INSERT, **EMAIL_SIGN_IN.values(sign_in), request_hash=request_hash)
 
     async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
         return await self._one(

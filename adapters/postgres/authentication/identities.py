@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
@@ -17,6 +18,16 @@ from ports.crypto import SecretContext, Vault
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
+
+TICKET: Final = Record(ProviderTicket, "t", provider=Provider)
+# The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and MAY_IMPERSONATE
+# are missing, because the caller has checked the session under the lock on the account.
+INSERT_TICKET: Final = TICKET.insert(
+    "link_tickets",
+    source=f"""
+    from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
+    returning 1""",
+)
 
 
 def access_token_context(row: str) -> SecretContext:
@@ -157,9 +168,9 @@ class Identities(SealingRepository):
 
     async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
         return await self._one(
-            lambda row: ProviderTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6], row[7]),
-            """
-            select token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after from link_tickets
+            TICKET.read,
+            f"""
+            select {TICKET.columns} from link_tickets t
             where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s""",
             token_hash=token_hash,
             provider=provider,
@@ -175,25 +186,7 @@ class Identities(SealingRepository):
         )
 
     async def add_ticket(self, ticket: ProviderTicket) -> bool:
-        # The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and
-        # MAY_IMPERSONATE are missing, because the caller has checked the session under the lock on
-        # the account.
-        return await self._exists(
-            f"""
-            insert into link_tickets (token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after)
-            select %(token_hash)s, s.user_id, s.id, %(browser_session_id)s, %(provider)s, %(now)s, %(expires_at)s, %(after)s
-            from sessions s
-            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
-            returning 1""",
-            token_hash=ticket.token_hash,
-            user_id=ticket.user_id,
-            session_id=ticket.session_id,
-            browser_session_id=ticket.browser_session_id,
-            provider=ticket.provider,
-            now=ticket.created_at,
-            expires_at=ticket.expires_at,
-            after=ticket.after,
-        )
+        return await self._exists(INSERT_TICKET, **TICKET.values(ticket), now=ticket.created_at)
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)

@@ -126,6 +126,10 @@ class Record(Generic[T]):
         """Return the assignments of an update that sets all columns to `values`, except the columns `without`."""
         return ", ".join(f"{name} = %({name})s" for name in self._stored() if name not in without)
 
+    def overwrites(self, *, without: Collection[str]) -> LiteralString:
+        """Return the assignments of `on conflict do update` that overwrite all columns, except the columns `without`."""
+        return ", ".join(f"{name} = excluded.{name}" for name in self._stored() if name not in without)
+
     def _stored(self) -> list[LiteralString]:
         names = [self._own_name(column) for column in self.columns.split(", ")]
         # The SQL of a field can have ", " as well.
@@ -138,4 +142,9 @@ class Record(Generic[T]):
 
     def as_field(self, *, if_any: str | None = None) -> Columns:
         """Return the columns as those of one field of another record. `if_any`: the field is None if the column of this one is null."""
-        return Columns(self.columns, self.width, self.read if if_any is None else self.if_any(if_any), self.values)
+        if if_any is None:
+            return Columns(self.columns, self.width, self.read, self.values)
+        return Columns(self.columns, self.width, self.if_any(if_any), self._values_if_any)
+
+    def _values_if_any(self, record: T | None) -> dict[str, object]:
+        return dict.fromkeys(self._stored()) if record is None else self.values(record)

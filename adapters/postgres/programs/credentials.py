@@ -6,8 +6,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import EndedCredential
 from core.kernel.roles import Role
 from core.kernel.values import Email
@@ -17,12 +17,23 @@ CREDENTIAL: Final = Record(
     Credential,
     "c",
     kind=CredentialKind,
-    trust=Columns("c.issuer, c.audience, c.subject", 3, lambda row: None if row[0] is None else PipelineTrust(*row)),
+    public_key=Column(write=lambda key: Jsonb(dict(key))),
+    trust=Record(PipelineTrust, "c").as_field(if_any="issuer"),
+)
+INSERT: Final = CREDENTIAL.insert("credentials", "secret_hash")
+ENDED: Final = Record(
+    EndedCredential,
+    "e",
+    is_account="a.id is not null",
+    holder="coalesce(a.name, r.name)",
+    organization="o.name",
+    org_slug="o.slug",
+    recipient=Column(sql="u.email", read=Email),
 )
 # The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account of the
-# user who made the credential has stopped, so the owner of the organization hears of it. In the order of `to_ended_credential`.
-SELECT_ENDED: Final = """
-    select e.id, e.client_id, e.org_id, a.id is not null, e.name, e.kind, e.hint, coalesce(a.name, r.name), o.name, o.slug, u.email
+# user who made the credential has stopped, so the owner of the organization hears of it.
+SELECT_ENDED: Final = f"""
+    select {ENDED.columns}
     from ended e
     left join service_accounts a on a.id = e.client_id
     left join api_resources r on r.id = e.client_id
@@ -33,22 +44,6 @@ SELECT_ENDED: Final = """
     where coalesce(a.name, r.name) is not null
     order by e.created_at, e.id"""
 OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %(client_id)s"
-
-
-def to_ended_credential(row: Row) -> EndedCredential:
-    return EndedCredential(
-        id=row[0],
-        client_id=row[1],
-        org_id=row[2],
-        is_account=row[3],
-        name=row[4],
-        kind=row[5],
-        hint=row[6],
-        holder=row[7],
-        organization=row[8],
-        org_slug=row[9],
-        recipient=None if row[10] is None else Email(row[10]),
-    )
 
 
 class Credentials(Repository):
@@ -72,35 +67,13 @@ class Credentials(Repository):
         )
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None:
-        trust = credential.trust
-        await self._run(
-            """
-            insert into credentials (id, client_id, org_id, kind, name, hint, secret_hash, public_key, issuer, audience, subject,
-                                     expires_at, created_by, created_at, last_used_at)
-            values (%(id)s, %(client_id)s, %(org_id)s, %(kind)s, %(name)s, %(hint)s, %(secret_hash)s, %(public_key)s, %(issuer)s,
-                    %(audience)s, %(subject)s, %(expires_at)s, %(created_by)s, %(created_at)s, %(last_used_at)s)""",
-            id=credential.id,
-            client_id=credential.client_id,
-            org_id=credential.org_id,
-            kind=credential.kind,
-            name=credential.name,
-            hint=credential.hint,
-            secret_hash=secret_hash,
-            public_key=None if credential.public_key is None else Jsonb(dict(credential.public_key)),
-            issuer=None if trust is None else trust.issuer,
-            audience=None if trust is None else trust.audience,
-            subject=None if trust is None else trust.subject,
-            expires_at=credential.expires_at,
-            created_by=credential.created_by,
-            created_at=credential.created_at,
-            last_used_at=credential.last_used_at,
-        )
+        await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
 
     async def end_created_by(
         self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
     ) -> list[EndedCredential]:
         return await self._all(
-            to_ended_credential,
+            ENDED.read,
             f"""
             with ended as (
                 delete from credentials c
@@ -121,7 +94,7 @@ class Credentials(Repository):
                 where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
                     select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and m.role = any(%(makers)s))
                 returning c.*) {SELECT_ENDED}"""
-        return await self._all(to_ended_credential, sql, org_id=org_id, account_id=account_id, makers=list(makers))
+        return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, makers=list(makers))
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
         await self._run(

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
@@ -31,9 +31,11 @@ SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
     role=Role,
-    scopes=lambda names: frozenset(map(ApiScope, names)),
-    granted=lambda names: frozenset(map(Capability, names)),
+    scopes=Column(read=lambda names: frozenset(map(ApiScope, names)), write=scopes_in_order),
+    granted=Column(read=lambda names: frozenset(map(Capability, names)), write=in_declared_order),
 )
+INSERT: Final = SERVICE_ACCOUNT.insert("service_accounts")
+CHANGES: Final = SERVICE_ACCOUNT.assignments(without=("id", "org_id", "created_by", "created_at"))
 # The address of the owner is shown only while they are a member, or a platform owner.
 LISTED: Final = f"""
     select {SERVICE_ACCOUNT.columns}, w.email, {OWNER_MAY_OWN}
@@ -116,19 +118,10 @@ class ServiceAccounts(Repository):
         )
 
     async def add(self, account: ServiceAccount) -> None:
-        sql = """
-            insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
-            values (%(id)s, %(org_id)s, %(name)s, %(owner_id)s, %(role)s, %(scopes)s, %(granted)s, %(created_by)s, %(created_at)s,
-                    %(updated_at)s)"""
-        await self._run(sql, created_by=account.created_by, created_at=account.created_at, **_changing(account))
+        await self._run(INSERT, **SERVICE_ACCOUNT.values(account))
 
     async def save(self, account: ServiceAccount) -> None:
-        sql = f"""
-            update service_accounts a set
-                name = %(name)s, owner_id = %(owner_id)s, role = %(role)s, scopes = %(scopes)s, granted = %(granted)s,
-                updated_at = %(updated_at)s
-            where {OF_ORG} and a.id = %(id)s"""
-        await self._run(sql, **_changing(account))
+        await self._run(f"update service_accounts a set {CHANGES} where {OF_ORG} and a.id = %(id)s", **SERVICE_ACCOUNT.values(account))
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
         sql = f"""
@@ -149,16 +142,3 @@ class ServiceAccounts(Repository):
             org_id=org_id,
             account_id=account_id,
         )
-
-
-def _changing(account: ServiceAccount) -> dict[str, object]:
-    return {
-        "id": account.id,
-        "org_id": account.org_id,
-        "name": account.name,
-        "owner_id": account.owner_id,
-        "role": account.role,
-        "scopes": scopes_in_order(account.scopes),
-        "granted": in_declared_order(account.granted),
-        "updated_at": account.updated_at,
-    }

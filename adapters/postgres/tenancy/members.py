@@ -5,25 +5,20 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.roles import Role
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Membership, effective_limit
 
-# In the order that `to_membership` expects.
-COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
-
+MEMBERSHIP: Final = Record(Membership, "m", role=Role)
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
 
-def to_membership(row: Row) -> Membership:
-    return Membership(id=row[0], org_id=row[1], user_id=row[2], role=Role(row[3]), created_at=row[4], confirmed_at=row[5])
-
-
 def to_listed_member(row: Row) -> ListedMember:
-    return ListedMember(row[0], Email(row[1]), row[2], row[3], to_membership(row[4:]))
+    return ListedMember(row[0], Email(row[1]), row[2], row[3], MEMBERSHIP.read(row[4:]))
 
 
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
@@ -49,10 +44,10 @@ class Members(Repository):
         by = ORDERS[order]
         sql = f"""
             with page as (
-                select {COLUMNS}, m.email from memberships m
+                select {MEMBERSHIP.columns}, m.email from memberships m
                 where m.org_id = %(org_id)s {of_role} {matching} order by {by}, m.id limit %(limit)s offset %(offset)s)
             select {total}, o.max_users, t.default_max_users,
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
@@ -73,15 +68,15 @@ class Members(Repository):
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
                    case when m.confirmed_at is not null then u.mfa_enabled_at is not null end,
                    (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s"""
         return await self._one(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_id=user_id)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
         return await self._one(
-            to_membership,
-            f"select {COLUMNS} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
+            MEMBERSHIP.read,
+            f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
             org_id=org_id,
             user_id=user_id,
         )

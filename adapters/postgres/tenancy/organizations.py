@@ -9,8 +9,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
-from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
-from adapters.postgres.tenancy.members import to_membership
+from adapters.postgres.tenancy.members import MEMBERSHIP
 from adapters.postgres.tenancy.tiers import TIER
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.callers import OrganizationStatus
@@ -94,10 +93,10 @@ class Organizations(Repository):
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         sql = f"""
-            select {ORGANIZATION.columns}, {MEMBERSHIP_COLUMNS}
+            select {ORGANIZATION.columns}, {MEMBERSHIP.columns}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug"""
-        return await self._all(lambda row: (ORGANIZATION.read(row), to_membership(row[ORGANIZATION.width :])), sql, user_id=user_id)
+        return await self._all(lambda row: (ORGANIZATION.read(row), MEMBERSHIP.read(row[ORGANIZATION.width :])), sql, user_id=user_id)
 
     async def owner_address(self, org_id: UUID) -> Email | None:
         sql = """

@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
@@ -22,7 +22,12 @@ from core.federation.saml.model.configuration import (
 )
 from ports.crypto import SecretContext, Vault
 
-CONFIGURATION: Final = Record(SamlConfiguration, "c", name_id_format=NameIdFormat)
+CONFIGURATION: Final = Record(
+    SamlConfiguration, "c", name_id_format=NameIdFormat, attribute_mapping=Column(write=lambda mapping: Jsonb(dict(mapping)))
+)
+CONFIGURE: Final = f"""
+    {CONFIGURATION.insert("saml_configurations", "service_id", "org_id", "updated_at")}
+    on conflict (service_id) do update set {CONFIGURATION.overwrites(without=())}, updated_at = excluded.updated_at"""
 to_configuration_if_any: Final = CONFIGURATION.if_any("enabled")
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
 SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE}"
@@ -122,31 +127,7 @@ class Saml(SealingRepository):
         )
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
-        mapping = configuration.attribute_mapping
-        await self._run(
-            """
-            insert into saml_configurations (service_id, org_id, enabled, entity_id, acs_url, slo_url, name_id_format, attribute_mapping,
-                                             sign_assertions, sign_response, slo_certificate, updated_at)
-            values (%(service_id)s, %(org_id)s, %(enabled)s, %(entity_id)s, %(acs_url)s, %(slo_url)s, %(name_id_format)s,
-                    %(attribute_mapping)s, %(sign_assertions)s, %(sign_response)s, %(slo_certificate)s, %(now)s)
-            on conflict (service_id) do update set
-                enabled = excluded.enabled, entity_id = excluded.entity_id, acs_url = excluded.acs_url, slo_url = excluded.slo_url,
-                name_id_format = excluded.name_id_format, attribute_mapping = excluded.attribute_mapping,
-                sign_assertions = excluded.sign_assertions, sign_response = excluded.sign_response,
-                slo_certificate = excluded.slo_certificate, updated_at = excluded.updated_at""",
-            service_id=service_id,
-            org_id=org_id,
-            enabled=configuration.enabled,
-            entity_id=configuration.entity_id,
-            acs_url=configuration.acs_url,
-            slo_url=configuration.slo_url,
-            name_id_format=configuration.name_id_format,
-            attribute_mapping=None if mapping is None else Jsonb(dict(mapping)),
-            sign_assertions=configuration.sign_assertions,
-            sign_response=configuration.sign_response,
-            slo_certificate=configuration.slo_certificate,
-            now=now,
-        )
+        await self._run(CONFIGURE, **CONFIGURATION.values(configuration), service_id=service_id, org_id=org_id, updated_at=now)
 
     async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
         sql = """

@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import NameId
@@ -14,12 +14,7 @@ from core.federation.saml.model.sign_on import EndedSessions, LogoutInitiator, S
 SESSION: Final = Record(
     SamlSession,
     "p",
-    name_id=Columns(
-        "p.name_id, p.name_id_format",
-        2,
-        lambda row: NameId(row[0], NameIdFormat(row[1])),
-        lambda name_id: {"name_id": name_id.value, "name_id_format": name_id.format},
-    ),
+    name_id=Record(NameId, "p", value="p.name_id", format=Column(sql="p.name_id_format", read=NameIdFormat)).as_field(),
     former_names=tuple,
 )
 MAX_TIMES_SENT: Final = 2  # of one request

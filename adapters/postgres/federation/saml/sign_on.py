@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
@@ -23,7 +23,15 @@ SIGN_ON: Final = Record(
     SamlSignOn,
     "a",
     status=SamlStatus,
-    subject=Columns("a.subject, a.subject_format", 2, lambda row: None if row[0] is None else NameId(row[0], NameIdFormat(row[1]))),
+    subject=Record(NameId, "a", value="a.subject", format=Column(sql="a.subject_format", read=NameIdFormat)).as_field(if_any="value"),
+)
+# Lock the service with `for key share`: it must not be deleted before this row, which refers to it,
+# is committed.
+INSERT: Final = SIGN_ON.insert(
+    "saml_sign_ons",
+    source="""
+    from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+    on conflict on constraint saml_sign_ons_request_key do nothing""",
 )
 to_sign_on_if_any: Final = SIGN_ON.if_any("state_hash")
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
@@ -39,34 +47,7 @@ class SamlSignOns(SealingRepository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        # Lock the service with `for key share`: it must not be deleted before this row, which
-        # refers to it, is committed.
-        return (
-            await self._run(
-                """
-                insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive,
-                                           status, subject, subject_format, context_class, created_at, expires_at)
-                select %(state_hash)s, %(browser_hash)s, v.org_id, v.id, %(request_id)s, %(relay_state)s, %(force_authn)s,
-                       %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s
-                from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
-                on conflict on constraint saml_sign_ons_request_key do nothing""",
-                state_hash=sign_on.state_hash,
-                browser_hash=sign_on.browser_hash,
-                org_id=sign_on.org_id,
-                service_id=sign_on.service_id,
-                request_id=sign_on.request_id,
-                relay_state=sign_on.relay_state,
-                force_authn=sign_on.force_authn,
-                is_passive=sign_on.is_passive,
-                status=sign_on.status,
-                subject=sign_on.subject.value if sign_on.subject else None,
-                subject_format=sign_on.subject.format if sign_on.subject else None,
-                context_class=sign_on.context_class,
-                created_at=sign_on.created_at,
-                expires_at=sign_on.expires_at,
-            )
-            > 0
-        )
+        return await self._run(INSERT, **SIGN_ON.values(sign_on)) > 0
 
     async def find(
         self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
