@@ -43,8 +43,7 @@ class ApiKeys(Repository):
             left join (select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE}
                        order by k.created_at desc, k.id desc limit %(limit)s offset %(offset)s) k on true
             order by k.created_at desc, k.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
-        return PageResult([API_KEY.read(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(API_KEY.read, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
         return await self._one(

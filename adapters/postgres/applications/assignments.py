@@ -36,10 +36,9 @@ class Assignments(Repository):
                 select * from service_users where {listed}
                 order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
             order by r.created_at, r.user_id"""
-        rows = await self._all(
-            lambda row: row, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
+        return await self._page(
+            to_assignment, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
-        return PageResult([to_assignment(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
         sql = """

@@ -69,8 +69,7 @@ class PersonalTokens(Repository):
                 as p (id, user_id, token_name, prefix, scopes, org_id, slug, org_name, created_at, expires_at, last_used_at, email, name)
                 on true
             order by p.created_at desc, p.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
-        return PageResult([to_member_token(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(to_member_token, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
 
     async def count_live(self, user_id: UUID, now: datetime) -> int:
         count = await self._one(
@@ -86,21 +85,16 @@ class PersonalTokens(Repository):
             """
             with begun as (
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token)
-                values (%(id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s, true)
+                values (%(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
+                        true)
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
             select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun""",
-            id=token.id,
+            **PERSONAL_TOKEN.values(token),
             user_id=token.user_id,
-            org_id=token.org_id,
-            created_at=token.created_at,
-            expires_at=token.expires_at,
             address=caller.address,
             agent=caller.agent,
             token_hash=token_hash,
-            name=token.name,
-            prefix=token.prefix,
-            scopes=[scope.value for scope in token.scopes],
         )
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:

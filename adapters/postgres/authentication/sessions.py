@@ -81,8 +81,7 @@ class Sessions(Repository):
         await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        rows = await self._all(lambda row: row, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
-        return PageResult([LIVE_SESSION.read(row[1:]) for row in rows], rows[0][0] if rows else 0)
+        return await self._page(LIVE_SESSION.read, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         sql = f"""

@@ -95,8 +95,7 @@ class Subscriptions(Repository):
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
-        rows = await self._all(lambda row: row, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
-        return PageResult([SUBSCRIPTION.read(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return await self._page(SUBSCRIPTION.read, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
         counted = await self._one(
@@ -158,15 +157,8 @@ class Subscriptions(Repository):
                         %(provider_subscription_id)s, %(created_at)s, %(created_at)s)
                 returning service_id)
             update services v set subscription_count = subscription_count + 1 from added where v.id = added.service_id""",
-            id=subscription.id,
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
-            user_id=subscription.user_id,
+            **STORED_SUBSCRIPTION.values(subscription),
             plan_id=subscription.plan.id,
-            status=subscription.status,
-            current_period_end=subscription.current_period_end,
-            provider_subscription_id=subscription.provider_subscription_id,
-            created_at=subscription.created_at,
         )
         self._signal_end(subscription)
 

@@ -65,8 +65,11 @@ class Record(Generic[T]):
                     defaults[field.name] = field.default
                 case convert:
                     self._columns[field.name] = Column(read=convert)
-        self._sql = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
-        self.columns: LiteralString = ", ".join([*self._sql.values(), *(part.sql for part in self._parts.values())])
+        sql: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
+        self.columns: LiteralString = ", ".join([*sql.values(), *(part.sql for part in self._parts.values())])
+        # Fields of other tables, or with an expression, are only read.
+        self._own_columns = [(name, own, self._columns[name].write) for name in sql if (own := self._own_name(sql[name])).isidentifier()]
+        self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
         # A call with keywords would take half as long again. So the values are converted in a list, and then sorted into the order of
         # the fields.
         self._count = self.width = len(self._columns)
@@ -100,16 +103,15 @@ class Record(Generic[T]):
         return lambda row: None if row[index] is None else self.read(row)
 
     def values(self, record: T) -> dict[str, object]:
-        """Return the stored values by the names of their columns. Tuples are stored as arrays."""
+        """Return the values of the columns of the table, by their names. Tuples are stored as arrays."""
         stored: dict[str, object] = {}
-        for name, column in self._columns.items():
+        for name, own, write in self._own_columns:
             value = getattr(record, name)
             if isinstance(value, tuple):
                 value = list(value)
-            stored[self._own_name(self._sql[name])] = value if value is None or column.write is None else column.write(value)
-        for name, part in self._parts.items():
-            if part.values is not None:
-                stored |= part.values(getattr(record, name))
+            stored[own] = value if value is None or write is None else write(value)
+        for name, values in self._own_parts:
+            stored |= values(getattr(record, name))
         return stored
 
     def insert(self, table: LiteralString, *further: LiteralString, source: LiteralString | None = None) -> LiteralString:

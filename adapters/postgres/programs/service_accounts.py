@@ -72,8 +72,7 @@ class ServiceAccounts(Repository):
             select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
             left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
             order by p.created_at desc, p.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, limit=page.limit, offset=page.offset)
-        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(to_listed, sql, org_id=org_id, limit=page.limit, offset=page.offset)
 
     async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None:
         return await self._one(to_listed, f"{LISTED} where {OF_ORG} and a.id = %(account_id)s", org_id=org_id, account_id=account_id)

@@ -43,8 +43,7 @@ class ScimUsers(Repository):
             of_members, values = condition(filter_, "u.email")
             of_others, _ = condition(filter_, "k.email")
             statement = filtered_page(of_members, of_others)
-        rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
-        return PageResult([SCIM_USER.read(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(SCIM_USER.read, statement, org_id=org_id, offset=offset, limit=limit, **values)
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
         return await self._one(SCIM_USER.read, BY_ID, org_id=org_id, user_id=user_id)

@@ -58,16 +58,25 @@ class Domains(Repository):
         return self._one_deferred(_to_id, VERIFIED_OWNER, host=email.domain)
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
-        rows = await self._all(lambda row: row, _page(FOREIGN_ACCOUNTS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset)
-        accounts = [ForeignAccount(row[1], Email(row[2]), row[3], row[5], row[6]) for row in rows if row[1] is not None]
-        return PageResult(accounts, rows[0][0])
+        return await self._page(
+            lambda row: ForeignAccount(row[0], Email(row[1]), row[2], row[4], row[5]),
+            _page(FOREIGN_ACCOUNTS),
+            org_id=org_id,
+            domain=domain,
+            limit=page.limit,
+            offset=page.offset,
+        )
 
     async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
-        rows = await self._all(
-            lambda row: row, _page(FOREIGN_INVITATIONS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset, now=now
+        return await self._page(
+            lambda row: ForeignInvitation(Email(row[1]), row[2], row[4], row[5], row[6]),
+            _page(FOREIGN_INVITATIONS),
+            org_id=org_id,
+            domain=domain,
+            limit=page.limit,
+            offset=page.offset,
+            now=now,
         )
-        invitations = [ForeignInvitation(Email(row[2]), row[3], row[5], row[6], row[7]) for row in rows if row[1] is not None]
-        return PageResult(invitations, rows[0][0])
 
     async def put(self, claim: DomainClaim) -> None:
         await self._run(PUT, **CLAIM.values(claim))

@@ -59,8 +59,9 @@ class Invitations(Repository):
     ) -> PageResult[ListedInvitation]:
         matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
         statement = _page([f"{condition}{matching}" for condition in STORED[status]])
-        rows = await self._all(lambda row: row, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search)
-        return PageResult([to_listed_invitation(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(
+            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search
+        )
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
         return await self._all(

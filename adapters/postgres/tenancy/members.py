@@ -13,6 +13,7 @@ from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccoun
 from core.tenancy.model.organizations import Membership, effective_limit
 
 MEMBERSHIP: Final = Record(Membership, "m", role=Role)
+INSERT: Final = MEMBERSHIP.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
@@ -82,25 +83,14 @@ class Members(Repository):
         )
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
-        await self._run(
-            """
-            with added as (
-                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at, promoted_by)
-                values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s, %(promoted_by)s)
-                returning org_id),
+        sql = f"""
+            with added as ({INSERT} returning org_id),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
-            from added where o.id = added.org_id""",
-            id=membership.id,
-            org_id=membership.org_id,
-            user_id=membership.user_id,
-            role=membership.role,
-            created_at=membership.created_at,
-            confirmed_at=membership.confirmed_at,
-            promoted_by=promoted_by,
-        )
+            from added where o.id = added.org_id"""
+        await self._run(sql, **MEMBERSHIP.values(membership), promoted_by=promoted_by)
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
         sql = """

@@ -110,8 +110,9 @@ class Organizations(Repository):
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:
-        rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset)
-        return PageResult([to_listed_organization(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(
+            to_listed_organization, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset
+        )
 
     # "for no key update" makes other writers of the organization wait, but still allows inserts of
     # rows that reference it.
@@ -143,7 +144,7 @@ class Organizations(Repository):
                                        created_at, updated_at, approved_at, rejected_reason, suspended_reason)
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
                     %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
-        await self._run(sql, slug=organization.slug, created_at=organization.created_at, **_changeable(organization))
+        await self._run(sql, **_values(organization))
         self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
@@ -160,7 +161,7 @@ class Organizations(Repository):
                 where o.id = %(id)s and before.id = %(id)s
                 returning o.status = 'active' and before.status <> 'active' as became_active)
             select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active"""
-        await self._run(sql, **_changeable(organization))
+        await self._run(sql, **_values(organization))
         if organization.status is OrganizationStatus.ACTIVE:
             self._signals.deliveries_due()
             self._signals.siem_entries_due()
@@ -181,18 +182,5 @@ class Organizations(Repository):
         await self._run(f"{delete_records_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
-def _changeable(organization: Organization) -> dict[str, object]:
-    return {
-        "id": organization.id,
-        "name": organization.name,
-        "status": organization.status,
-        "tier_id": organization.tier.id if organization.tier else None,
-        "max_services": organization.max_services,
-        "max_users": organization.max_users,
-        "device_trust_days": organization.device_trust_days,
-        "personal_tokens": organization.personal_tokens,
-        "updated_at": organization.updated_at,
-        "approved_at": organization.approved_at,
-        "rejected_reason": organization.rejected_reason,
-        "suspended_reason": organization.suspended_reason,
-    }
+def _values(organization: Organization) -> dict[str, object]:
+    return ORGANIZATION.values(organization) | {"tier_id": organization.tier.id if organization.tier else None}
