@@ -255,7 +255,7 @@ class Privacy(Repository):
             await self._write(statement, user_id=user_id, log=log.value, limit=limit)
 
     async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
-        return await self._one(lambda row: int(row[0]), LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit) or 0
+        return await self._count(LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit)
 
     async def next_user_to_redact(self) -> UUID | None:
         return await self._one(lambda row: row[0], "select user_id from blankings order by user_id limit 1")

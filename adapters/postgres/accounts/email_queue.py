@@ -165,16 +165,8 @@ class EmailQueue(SealingRepository):
         )
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        return (
-            await self._one(
-                lambda row: int(row[0]),
-                "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s",
-                address=address,
-                kinds=[kind.value for kind in kinds],
-                since=since,
-            )
-            or 0
-        )
+        sql = "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s"
+        return await self._count(sql, address=address, kinds=[kind.value for kind in kinds], since=since)
 
     async def lock_recipient(self, address: Email) -> None:
         # Two addresses with the same hash only wait for each other.

@@ -178,7 +178,7 @@ class Services(Repository):
         )
 
     async def count(self, org_id: UUID) -> int:
-        return await self._one(lambda row: int(row[0]), "select count(*) from services where org_id = %(org_id)s", org_id=org_id) or 0
+        return await self._count("select count(*) from services where org_id = %(org_id)s", org_id=org_id)
 
     async def add(self, service: Service) -> None:
         await self._run(INSERT, **SERVICE.values(service))
@@ -220,10 +220,7 @@ class Services(Repository):
             forgotten as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
             select count(*) from forgotten"""
-        removed_end_users = await self._one(
-            lambda row: int(row[0]), sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until
-        )
-        return removed_end_users or 0
+        return await self._count(sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until)
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
         sql = """

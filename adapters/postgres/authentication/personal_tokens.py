@@ -72,13 +72,8 @@ class PersonalTokens(Repository):
         return await self._page(to_member_token, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
 
     async def count_live(self, user_id: UUID, now: datetime) -> int:
-        count = await self._one(
-            lambda row: int(row[0]),
-            f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}",
-            user_id=user_id,
-            now=now,
-        )
-        return count or 0
+        sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"
+        return await self._count(sql, user_id=user_id, now=now)
 
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
         await self._run(

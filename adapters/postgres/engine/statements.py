@@ -41,6 +41,10 @@ class Repository:
             rows = await self._connection.rows(sql, parameters)
         return [to_value(row) for row in rows]
 
+    async def _count(self, sql: LiteralString, **parameters: object) -> int:
+        """Return the number in the first row, or 0 if there is no row."""
+        return await self._one(lambda row: int(row[0]), sql, **parameters) or 0
+
     async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> PageResult[T]:
         """Return the page in rows that start with the total. For an empty page, the statement returns one row with nulls, or none."""
         rows = await self._all(lambda row: row, sql, **parameters)

@@ -119,11 +119,11 @@ class Audit(Repository):
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
             counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
-            return await self._one(lambda row: int(row[0]), count, org_id=org_id, most=MAX_LISTED, **values) or 0
+            return await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
         count = f"{total} where l.org_id = %(org_id)s {where(values)}"
-        return await self._one(lambda row: int(row[0]), count, org_id=org_id, **values) or 0
+        return await self._count(count, org_id=org_id, **values)
 
     async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
         sql = newest_sql("l.org_id = %(org_id)s", values)

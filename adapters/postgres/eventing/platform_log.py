@@ -15,14 +15,10 @@ class PlatformLog(Repository):
         values = _values(filter_)
         # The totals of the audit log have no entries of the platform: all processes would wait for
         # the same rows. So the entries are counted, up to the number that has pages.
-        total = await self._one(
-            lambda row: int(row[0]),
-            f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(most)s) counted",
-            most=MAX_LISTED,
-            **values,
-        )
-        if total is None or page.offset >= total:
-            return PageResult([], total or 0)
+        count = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(most)s) counted"
+        total = await self._count(count, most=MAX_LISTED, **values)
+        if page.offset >= total:
+            return PageResult([], total)
         return PageResult(await self._entries(values, page.limit, page.offset), total)
 
     async def by_id(self, entry_id: UUID) -> AuditEntry | None:

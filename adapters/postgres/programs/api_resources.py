@@ -98,7 +98,7 @@ class ApiResources(Repository):
         )
 
     async def count(self, org_id: UUID) -> int:
-        return await self._one(lambda row: int(row[0]), "select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id) or 0
+        return await self._count("select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id)
 
     async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
         sql = f"""

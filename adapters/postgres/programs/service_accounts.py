@@ -78,8 +78,7 @@ class ServiceAccounts(Repository):
         return await self._one(to_listed, f"{LISTED} where {OF_ORG} and a.id = %(account_id)s", org_id=org_id, account_id=account_id)
 
     async def count(self, org_id: UUID | None) -> int:
-        total = await self._one(lambda row: int(row[0]), f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
-        return total or 0
+        return await self._count(f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         sql = f"""

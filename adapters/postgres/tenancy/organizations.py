@@ -135,8 +135,7 @@ class Organizations(Repository):
         sql = """
             select count(*) from memberships m join organizations o on o.id = m.org_id
             where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'"""
-        count = await self._one(lambda row: int(row[0]), sql, user_id=user_id)
-        return count or 0
+        return await self._count(sql, user_id=user_id)
 
     async def add(self, organization: Organization) -> None:
         sql = """
