@@ -59,11 +59,8 @@ class PersonalData(Repository):
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
         in_orgs = "" if within is None else "and org_id = any(%(within)s)"
-        return await self._count(
-            f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}",
-            user_id=user_id,
-            within=None if within is None else list(within),
-        )
+        sql = f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}"
+        return await self._count(sql, user_id=user_id, within=None if within is None else list(within))
 
     async def items(
         self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int

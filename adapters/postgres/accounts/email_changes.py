@@ -40,20 +40,12 @@ class EmailChanges(Repository):
         return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, since=since)
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        return await self._one(
-            EMAIL_CHANGE.read,
-            f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1",
-            user_id=user_id,
-            now=now,
-        )
+        sql = f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1"
+        return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, now=now)
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1",
-            user_id=user_id,
-            before=number - 1,
-        )
+        sql = "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1"
+        return await self._one(lambda row: row[0], sql, user_id=user_id, before=number - 1)
 
     async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
         sql = f"""
@@ -70,9 +62,8 @@ class EmailChanges(Repository):
         return await self._exists(sql, email=email, now=now)
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            f"update email_changes set cancelled_at = %(now)s where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now
-        )
+        sql = f"update email_changes set cancelled_at = %(now)s where user_id = %(user_id)s and {PENDING}"
+        await self._run(sql, user_id=user_id, now=now)
 
     async def mark_proved(self, change_id: UUID, now: datetime) -> None:
         await self._run("update email_changes set proved_at = %(now)s where id = %(change_id)s", change_id=change_id, now=now)

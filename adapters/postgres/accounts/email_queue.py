@@ -89,9 +89,7 @@ class EmailQueue(SealingRepository):
     def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # The mailers listen on this channel. The payload is empty, because the queue has all data.
         # Emails that are due later need no notification and no signal: the mailers also poll.
-        queued = self._one_deferred(
-            lambda _: True,
-            f"""
+        sql = f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, next_path, browser_hash,
                                    service_id, email_change_id, secret, security_notice_id, directory_number)
@@ -100,20 +98,15 @@ class EmailQueue(SealingRepository):
                        %(security_notice_id)s::uuid, next.number
                 from (select {number} as number) next
                 returning due_at)
-            select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
-            **parameters,
-            **MAIL.values(email),
-            token=None if email.token is None else self._sealed(email, email.token),
+            select pg_notify('mails', '') from queued where due_at <= %(due_at)s"""
+        queued = self._one_deferred(
+            lambda _: True, sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
         )
         self._signals.mails_due(queued)
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1",
-            address=address,
-            kind=kind,
-            org_id=org_id,
-        )
+        sql = "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1"
+        return await self._exists(sql, address=address, kind=kind, org_id=org_id)
 
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         sql = """
@@ -157,12 +150,8 @@ class EmailQueue(SealingRepository):
         await self._write(sql, mail_id=email.id, claims=email.claims, token=None if token is None else self._sealed(email, token), now=now)
 
     def is_claimed_deferred(self, email: QueuedEmail) -> DeferredRow[bool]:
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)",
-            mail_id=email.id,
-            claims=email.claims,
-        )
+        sql = "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)"
+        return self._one_deferred(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
         sql = "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s"

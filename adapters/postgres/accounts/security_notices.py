@@ -35,9 +35,8 @@ class SecurityNotices(Repository):
         await self._write(INSERT, **NOTICE.values(notice))
 
     async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
-        await self._run(
-            "update security_notices set undo_token_hash = %(token_hash)s where id = %(id)s", token_hash=token_hash, id=notice_id
-        )
+        sql = "update security_notices set undo_token_hash = %(token_hash)s where id = %(id)s"
+        await self._run(sql, token_hash=token_hash, id=notice_id)
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
         sql = """
@@ -46,8 +45,5 @@ class SecurityNotices(Repository):
         await self._run(sql, user_id=user_id, notice_id=notice_id, since=since, now=now)
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update security_notices set undo_until = %(now)s where user_id = %(user_id)s and undo_until > %(now)s",
-            user_id=user_id,
-            now=now,
-        )
+        sql = "update security_notices set undo_until = %(now)s where user_id = %(user_id)s and undo_until > %(now)s"
+        await self._run(sql, user_id=user_id, now=now)

@@ -51,23 +51,14 @@ class Analytics(Repository):
     """Implements `ports.storage.applications.users.AnalyticsRead`."""
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
+        sql = f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day"
         return await self._all(
-            lambda row: DailyLogins(row[0], row[1]),
-            f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day",
-            org_id=org_id,
-            service_id=service_id,
-            first=days.first,
-            last=days.last,
+            lambda row: DailyLogins(row[0], row[1]), sql, org_id=org_id, service_id=service_id, first=days.first, last=days.last
         )
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
-        return await self._all(
-            lambda row: ServiceLogins(row[0], row[1], row[2]),
-            f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id",
-            org_id=org_id,
-            first=days.first,
-            last=days.last,
-        )
+        sql = f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id"
+        return await self._all(lambda row: ServiceLogins(row[0], row[1], row[2]), sql, org_id=org_id, first=days.first, last=days.last)
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         return await self._all(

@@ -46,26 +46,16 @@ class ApiKeys(Repository):
         return await self._page(API_KEY.read, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
-        return await self._one(
-            API_KEY.read,
-            f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s",
-            org_id=org_id,
-            service_id=service_id,
-            key_id=key_id,
-        )
+        sql = f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s"
+        return await self._one(API_KEY.read, sql, org_id=org_id, service_id=service_id, key_id=key_id)
 
     async def add(self, key: ApiKey, key_hash: bytes) -> None:
         await self._run(INSERT, **API_KEY.values(key), key_hash=key_hash)
 
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None:
-        await self._run(
-            f"delete from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s", org_id=org_id, service_id=service_id, key_id=key_id
-        )
+        sql = f"delete from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s"
+        await self._run(sql, org_id=org_id, service_id=service_id, key_id=key_id)
 
     async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
-        await self._run(
-            "update api_keys set last_used_at = %(now)s where id = %(key_id)s and (last_used_at is null or last_used_at <= %(before)s)",
-            key_id=key_id,
-            now=now,
-            before=before,
-        )
+        sql = "update api_keys set last_used_at = %(now)s where id = %(key_id)s and (last_used_at is null or last_used_at <= %(before)s)"
+        await self._run(sql, key_id=key_id, now=now, before=before)

@@ -216,11 +216,8 @@ class EndUsers(Repository):
         return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null",
-            org_id=org_id,
-            user_id=user_id,
-        )
+        sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null"
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, user_id=user_id, **enrollment_parameters(now))

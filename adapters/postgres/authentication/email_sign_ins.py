@@ -50,20 +50,12 @@ class EmailSignIns(SealingRepository):
 
     # The secret alone identifies a request, so these two statements cannot name an organization.
     async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
-        return await self._one(
-            EMAIL_SIGN_IN.read,
-            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}",
-            request_hash=request_hash,
-            now=now,
-        )
+        sql = f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}"
+        return await self._one(EMAIL_SIGN_IN.read, sql, request_hash=request_hash, now=now)
 
     async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
-        return await self._one(
-            EMAIL_SIGN_IN.read,
-            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}",
-            link_hash=link_hash,
-            now=now,
-        )
+        sql = f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}"
+        return await self._one(EMAIL_SIGN_IN.read, sql, link_hash=link_hash, now=now)
 
     async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
         return await self._exists(INSERT, **EMAIL_SIGN_IN.values(sign_in), request_hash=request_hash)
@@ -79,28 +71,18 @@ class EmailSignIns(SealingRepository):
         )
 
     async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
+        sql = "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s"
         await self._write(
-            "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s",
-            id=sign_in_id,
-            user_id=user_id,
-            link_hash=link_hash,
-            code=self._vault.seal(code.encode(), secret_context(sign_in_id)),
+            sql, id=sign_in_id, user_id=user_id, link_hash=link_hash, code=self._vault.seal(code.encode(), secret_context(sign_in_id))
         )
 
     async def remove_older(self, email: Email, created_at: datetime) -> None:
-        await self._write(
-            "delete from email_sign_ins where email = %(email)s and created_at < %(created_at)s", email=email, created_at=created_at
-        )
+        sql = "delete from email_sign_ins where email = %(email)s and created_at < %(created_at)s"
+        await self._write(sql, email=email, created_at=created_at)
 
     async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
-        return (
-            await self._run(
-                "update email_sign_ins set used_at = %(now)s where id = %(id)s and used_at is null and expires_at > %(now)s",
-                id=sign_in_id,
-                now=now,
-            )
-            == 1
-        )
+        sql = "update email_sign_ins set used_at = %(now)s where id = %(id)s and used_at is null and expires_at > %(now)s"
+        return await self._run(sql, id=sign_in_id, now=now) == 1
 
     async def void(self, user_id: UUID) -> None:
         await self._write("delete from email_sign_ins where user_id = %(user_id)s", user_id=user_id)

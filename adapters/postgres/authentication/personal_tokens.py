@@ -76,30 +76,21 @@ class PersonalTokens(Repository):
         return await self._count(sql, user_id=user_id, now=now)
 
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
-        await self._run(
-            """
+        sql = """
             with begun as (
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token)
                 values (%(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
                         true)
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
-            select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun""",
-            **PERSONAL_TOKEN.values(token),
-            user_id=token.user_id,
-            address=caller.address,
-            agent=caller.agent,
-            token_hash=token_hash,
+            select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun"""
+        await self._run(
+            sql, **PERSONAL_TOKEN.values(token), user_id=token.user_id, address=caller.address, agent=caller.agent, token_hash=token_hash
         )
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            f"select s.user_id from {IN_ORGANIZATION} and t.session_id = %(token_id)s",
-            org_id=org_id,
-            token_id=token_id,
-            now=now,
-        )
+        sql = f"select s.user_id from {IN_ORGANIZATION} and t.session_id = %(token_id)s"
+        return await self._one(lambda row: row[0], sql, org_id=org_id, token_id=token_id, now=now)
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
         sql = f"""

@@ -28,11 +28,8 @@ class Reauthentications(Repository):
         await self._run(sql, session_id=session_id, provider=provider, now=now)
 
     async def load(self, session_id: UUID) -> PendingReauthentication | None:
-        return await self._one(
-            lambda row: PendingReauthentication(Provider(row[0]), row[1]),
-            "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null",
-            session_id=session_id,
-        )
+        sql = "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null"
+        return await self._one(lambda row: PendingReauthentication(Provider(row[0]), row[1]), sql, session_id=session_id)
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
         sql = f"""

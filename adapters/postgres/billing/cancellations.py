@@ -33,14 +33,12 @@ class Cancellations(Repository):
         self._signals.subscription_in_doubt(at)
 
     async def next_due(self) -> datetime | None:
-        return await self._one(
-            lambda row: row[0], f"select c.due_at from billing_cancellations c where {IS_ENDED_HERE} order by c.due_at limit 1"
-        )
+        sql = f"select c.due_at from billing_cancellations c where {IS_ENDED_HERE} order by c.due_at limit 1"
+        return await self._one(lambda row: row[0], sql)
 
     async def is_requested(self, org_id: UUID, id_: str) -> bool:
-        return await self._exists(
-            "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s", org_id=org_id, id=id_
-        )
+        sql = "select 1 from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s"
+        return await self._exists(sql, org_id=org_id, id=id_)
 
     async def claim(self, now: datetime, until: datetime) -> Cancellation | None:
         sql = f"""
@@ -58,8 +56,5 @@ class Cancellations(Repository):
         return await self._all(CANCELLATION.read, sql, org_id=org_id, service_id=service_id, now=now, until=until, limit=limit)
 
     async def complete(self, cancellation: Cancellation) -> bool:
-        return await self._exists(
-            "delete from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s returning 1",
-            id=cancellation.provider_subscription_id,
-            org_id=cancellation.org_id,
-        )
+        sql = "delete from billing_cancellations where provider_subscription_id = %(id)s and org_id = %(org_id)s returning 1"
+        return await self._exists(sql, id=cancellation.provider_subscription_id, org_id=cancellation.org_id)

@@ -64,9 +64,7 @@ class Checkouts(Repository):
         # A subscription has at most one checkout, and a checkout at most one subscription. So if a
         # checkout has this subscription, it is the only candidate. If none has it, the candidates
         # are the checkouts without a subscription.
-        return await self._one(
-            lambda row: CheckoutMatch(row[0], row[1]),
-            """
+        sql = """
             select c.is_meant, c.is_price from (
                 select true as is_known, price_id = coalesce(%(price_id)s, price_id) as is_price,
                        (org_id, service_id, user_id, plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s) as is_meant
@@ -75,22 +73,16 @@ class Checkouts(Repository):
                 select false, price_id = coalesce(%(price_id)s, price_id), true from billing_checkouts
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s
                   and provider_subscription_id is null) c
-            order by c.is_known desc, c.is_price desc limit 1""",
-            id=id_,
-            price_id=price_id,
-            **METADATA.values(metadata),
-        )
+            order by c.is_known desc, c.is_price desc limit 1"""
+        return await self._one(lambda row: CheckoutMatch(row[0], row[1]), sql, id=id_, price_id=price_id, **METADATA.values(metadata))
 
     async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
         sql = f"select {METADATA.columns} from billing_checkouts c where c.provider_subscription_id = %(id)s"
         return await self._one(METADATA.read, sql, id=id_)
 
     async def stop_checks(self, org_id: UUID, id_: str) -> None:
-        await self._run(
-            "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s",
-            org_id=org_id,
-            id=id_,
-        )
+        sql = "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s"
+        await self._run(sql, org_id=org_id, id=id_)
 
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         # If the provider's response was lost, the checkout has no customer. Then the organization's

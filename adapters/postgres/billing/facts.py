@@ -131,12 +131,8 @@ class Billing(SealingRepository):
         return await self._one(lambda row: row[0], "select min(check_at) from billing_facts")
 
     async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
-        await self._run(
-            "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s",
-            id=id_,
-            until=until,
-            at=at,
-        )
+        sql = "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s"
+        await self._run(sql, id=id_, until=until, at=at)
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         # Lock order: facts by id, as in every statement that locks several of them.

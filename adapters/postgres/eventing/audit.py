@@ -108,9 +108,8 @@ class Audit(Repository):
         await self._run(sql, org_id=org_id, user_id=str(user_id), service_slug=service_slug)
 
     async def mark_failed(self, entry_id: UUID) -> None:
-        await self._run(
-            "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'", id=entry_id
-        )
+        sql = "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'"
+        await self._run(sql, id=entry_id)
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The

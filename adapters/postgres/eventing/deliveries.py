@@ -129,9 +129,8 @@ class Deliveries(SealingRepository):
         return repeated
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
-        await self._run(
-            f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
-        )
+        sql = f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
+        await self._run(sql, webhook_id=webhook_id, limit=limit)
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         # A success counts no matter which process holds the lease. A failure counts only if no

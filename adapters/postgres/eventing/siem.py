@@ -93,9 +93,8 @@ class Siem(SealingRepository):
         )
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        return await self._one(
-            STATUS.read, f"select {STATUS.columns} from siem_configurations s where s.org_id = %(org_id)s", org_id=org_id
-        )
+        sql = f"select {STATUS.columns} from siem_configurations s where s.org_id = %(org_id)s"
+        return await self._one(STATUS.read, sql, org_id=org_id)
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
         sql = f"select {CONFIGURATION.columns}, s.token from siem_configurations s where s.org_id = %(org_id)s"
@@ -138,11 +137,8 @@ class Siem(SealingRepository):
         return await self._exists(sql, org_id=org_id, now=now, until=until)
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
-        await self._run(
-            "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s",
-            org_id=org_id,
-            until=until,
-        )
+        sql = "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s"
+        await self._run(sql, org_id=org_id, until=until)
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         return await self._one(self._to_claimed, CLAIM, now=now, leased_until=leased_until, struggling=struggling)

@@ -83,19 +83,12 @@ class ApiResources(Repository):
     constraints: ClassVar = {"api_resources_identifier_key": IdentifierTaken, "api_resources_without_host": IdentifierTaken}
 
     async def of_org(self, org_id: UUID) -> list[ApiResource]:
-        return await self._all(
-            API_RESOURCE.read,
-            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id",
-            org_id=org_id,
-        )
+        sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id"
+        return await self._all(API_RESOURCE.read, sql, org_id=org_id)
 
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
-        return await self._one(
-            API_RESOURCE.read,
-            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-        )
+        sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s"
+        return await self._one(API_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id)
 
     async def count(self, org_id: UUID) -> int:
         return await self._count("select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id)
@@ -122,9 +115,8 @@ class ApiResources(Repository):
         return await self._page(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, limit=page.limit, offset=page.offset)
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
-        return await self._one(
-            CLIENT.read, f"{CLIENTS} and v.client_id = %(client_id)s", org_id=org_id, resource_id=resource_id, client_id=client_id
-        )
+        sql = f"{CLIENTS} and v.client_id = %(client_id)s"
+        return await self._one(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, client_id=client_id)
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
         sql = f"""
@@ -137,18 +129,12 @@ class ApiResources(Repository):
         )
 
     async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
-        return await self._all(
-            ACCOUNT_RESOURCE.read, f"{ACCOUNT_RESOURCES} order by lower(r.name), r.id", org_id=org_id, account_id=account_id
-        )
+        sql = f"{ACCOUNT_RESOURCES} order by lower(r.name), r.id"
+        return await self._all(ACCOUNT_RESOURCE.read, sql, org_id=org_id, account_id=account_id)
 
     async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None:
-        return await self._one(
-            ACCOUNT_RESOURCE.read,
-            f"{ACCOUNT_RESOURCES} and r.id = %(resource_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-            account_id=account_id,
-        )
+        sql = f"{ACCOUNT_RESOURCES} and r.id = %(resource_id)s"
+        return await self._one(ACCOUNT_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id, account_id=account_id)
 
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None:
         sql = """
@@ -188,16 +174,12 @@ class ApiResources(Repository):
         )
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
-        await self._run(
-            """
+        sql = """
             insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
                                        access_policy, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(token_seconds)s, %(access_policy)s, %(created_at)s, %(updated_at)s)""",
-            **API_RESOURCE.values(resource),
-            canonical=identifier.canonical,
-            host=identifier.host,
-        )
+                    %(token_seconds)s, %(access_policy)s, %(created_at)s, %(updated_at)s)"""
+        await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
         sql = """
@@ -224,15 +206,11 @@ class ApiResources(Repository):
         await self._run(sql, org_id=org_id, id=resource_id)
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
-        await self._run(
-            """
+        sql = """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             values (%(org_id)s, %(resource_id)s, %(service_id)s, %(own_scopes)s, %(created_at)s)
-            on conflict (resource_id, service_id) do update set own_scopes = excluded.own_scopes""",
-            org_id=org_id,
-            resource_id=resource_id,
-            **CLIENT.values(client),
-        )
+            on conflict (resource_id, service_id) do update set own_scopes = excluded.own_scopes"""
+        await self._run(sql, org_id=org_id, resource_id=resource_id, **CLIENT.values(client))
 
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None:
         sql = """

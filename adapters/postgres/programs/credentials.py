@@ -50,21 +50,12 @@ class Credentials(Repository):
     """Implements `ports.storage.programs.Credentials`."""
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
-        return await self._all(
-            CREDENTIAL.read,
-            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc",
-            org_id=org_id,
-            client_id=client_id,
-        )
+        sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc"
+        return await self._all(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id)
 
     async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None:
-        return await self._one(
-            CREDENTIAL.read,
-            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
-            org_id=org_id,
-            client_id=client_id,
-            credential_id=credential_id,
-        )
+        sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"
+        return await self._one(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id, credential_id=credential_id)
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None:
         await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
@@ -72,19 +63,15 @@ class Credentials(Repository):
     async def end_created_by(
         self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
     ) -> list[EndedCredential]:
-        return await self._all(
-            ENDED.read,
-            f"""
+        sql = f"""
             with ended as (
                 delete from credentials c
                 where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s)
                   and (%(of_roles)s::text[] is null or exists (
                       select from service_accounts a where a.id = c.client_id and a.org_id = c.org_id and a.role = any(%(of_roles)s)))
-                returning c.*) {SELECT_ENDED}""",
-            user_id=user_id,
-            org_id=org_id,
-            everywhere=everywhere,
-            of_roles=None if of_roles is None else list(of_roles),
+                returning c.*) {SELECT_ENDED}"""
+        return await self._all(
+            ENDED.read, sql, user_id=user_id, org_id=org_id, everywhere=everywhere, of_roles=None if of_roles is None else list(of_roles)
         )
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
@@ -97,9 +84,5 @@ class Credentials(Repository):
         return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, makers=list(makers))
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
-        await self._run(
-            f"delete from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
-            org_id=org_id,
-            client_id=client_id,
-            credential_id=credential_id,
-        )
+        sql = f"delete from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"
+        await self._run(sql, org_id=org_id, client_id=client_id, credential_id=credential_id)

@@ -90,12 +90,8 @@ class ServiceAccounts(Repository):
         return await self._one(to_context, sql, account_id=account_id, credential_id=credential_id, slug=slug, now=now)
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
-        return await self._one(
-            lambda row: AccountSummary(str(row[0]), *row[1:]),
-            f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
-            org_id=org_id,
-            account_id=account_id,
-        )
+        sql = f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(lambda row: AccountSummary(str(row[0]), *row[1:]), sql, org_id=org_id, account_id=account_id)
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
         sql = f"""
@@ -108,12 +104,8 @@ class ServiceAccounts(Repository):
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
-        return await self._one(
-            SERVICE_ACCOUNT.read,
-            f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update",
-            org_id=org_id,
-            account_id=account_id,
-        )
+        sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
+        return await self._one(SERVICE_ACCOUNT.read, sql, org_id=org_id, account_id=account_id)
 
     async def add(self, account: ServiceAccount) -> None:
         await self._run(INSERT, **SERVICE_ACCOUNT.values(account))
@@ -134,9 +126,5 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        return await self._one(
-            lambda row: bool(row[0]),
-            f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
-            org_id=org_id,
-            account_id=account_id,
-        )
+        sql = f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, account_id=account_id)

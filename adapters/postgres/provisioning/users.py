@@ -50,13 +50,8 @@ class ScimUsers(Repository):
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         later = "" if after is None else "and user_id > %(after)s"
-        return await self._all(
-            lambda row: row[0],
-            f"select user_id from memberships where org_id = %(org_id)s {later} order by user_id limit %(limit)s",
-            org_id=org_id,
-            after=after,
-            limit=limit,
-        )
+        sql = f"select user_id from memberships where org_id = %(org_id)s {later} order by user_id limit %(limit)s"
+        return await self._all(lambda row: row[0], sql, org_id=org_id, after=after, limit=limit)
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
         return await self._all(to_group_member, group_members_of("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))

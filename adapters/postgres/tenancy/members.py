@@ -60,9 +60,8 @@ class Members(Repository):
         return MembersPage([to_listed_member(row[3:]) for row in rows if row[3] is not None], count, effective_limit(own_limit, tier_limit))
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
-        )
+        sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         sql = f"""
@@ -75,12 +74,8 @@ class Members(Repository):
         return await self._one(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_id=user_id)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        return await self._one(
-            MEMBERSHIP.read,
-            f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
-            org_id=org_id,
-            user_id=user_id,
-        )
+        sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"
+        return await self._one(MEMBERSHIP.read, sql, org_id=org_id, user_id=user_id)
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         sql = f"""

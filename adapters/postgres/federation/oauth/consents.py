@@ -64,20 +64,12 @@ class Consents(Repository):
         return agreement or Agreement(frozenset())
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
-        return await self._all(
-            CONSENT.read,
-            f"{_select('consents')} where c.user_id = %(user_id)s order by {ORGANIZATION}, v.name, v.id limit %(limit)s",
-            user_id=user_id,
-            limit=limit,
-        )
+        sql = f"{_select('consents')} where c.user_id = %(user_id)s order by {ORGANIZATION}, v.name, v.id limit %(limit)s"
+        return await self._all(CONSENT.read, sql, user_id=user_id, limit=limit)
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
-        return await self._one(
-            CONSENT.read,
-            f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s",
-            user_id=user_id,
-            service_id=service_id,
-        )
+        sql = f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s"
+        return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.

@@ -77,12 +77,8 @@ class Saml(SealingRepository):
     """SAML configurations and certificates in PostgreSQL."""
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:
-        return await self._one(
-            CONFIGURATION.read,
-            f"select {CONFIGURATION.columns} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
-        )
+        sql = f"select {CONFIGURATION.columns} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s"
+        return await self._one(CONFIGURATION.read, sql, org_id=org_id, service_id=service_id)
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         sql = f"""
@@ -111,20 +107,12 @@ class Saml(SealingRepository):
         return await self._all(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, entity_id=entity_id, limit=limit)
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
-        return await self._one(
-            partial(to_setup, self._vault),
-            f"select {SETUP} from {SETUP_TABLES} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
-            org_slug=org_slug,
-            service_slug=service_slug,
-        )
+        sql = f"select {SETUP} from {SETUP_TABLES} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s"
+        return await self._one(partial(to_setup, self._vault), sql, org_slug=org_slug, service_slug=service_slug)
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
-        return await self._one(
-            partial(to_setup, self._vault),
-            f"select {SETUP} from {SETUP_TABLES} where v.org_id = %(org_id)s and v.id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
-        )
+        sql = f"select {SETUP} from {SETUP_TABLES} where v.org_id = %(org_id)s and v.id = %(service_id)s"
+        return await self._one(partial(to_setup, self._vault), sql, org_id=org_id, service_id=service_id)
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
         await self._run(CONFIGURE, **CONFIGURATION.values(configuration), service_id=service_id, org_id=org_id, updated_at=now)

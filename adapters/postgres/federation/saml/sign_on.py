@@ -79,9 +79,8 @@ class SamlSignOns(SealingRepository):
         return await self._one(lambda row: row[0], sql, state_hash=state_hash, now=now)
 
     async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
-        await self._run(
-            "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
-        )
+        sql = "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s"
+        await self._run(sql, state_hash=state_hash, user_id=user_id)
 
     async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
@@ -134,13 +133,8 @@ class SamlSignOns(SealingRepository):
         return self._one_deferred(lambda _: True, sql, session_id=session_id, user_id=user_id, now=now)
 
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
-        return await self._one(
-            lambda row: str(row[0]),
-            "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-        )
+        sql = "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s"
+        return await self._one(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, user_id=user_id)
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         sql = """
