@@ -1,6 +1,6 @@
 """Records: select lists, rows, and the values of inserts and updates."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import LiteralString
 
 import pytest
@@ -38,6 +38,7 @@ class Log:
 
 OWNER = Record(Owner, "o", role=Column(sql="m.role", read=Role))
 ITEM = Record(Item, "i", owner=OWNER.as_field(if_any="name"), names=tuple, note=None, size="i.width * i.height")
+STORED_ITEM = Record(Item, "i", owner=Record(Owner, "i", role=Role).as_field(if_any="name"), names=tuple, note=None, size=None)
 KEYS = Record(Keys, "k", keys=Column(read=tuple, write=Jsonb))
 
 
@@ -63,9 +64,20 @@ def test_a_row_of_an_outer_join_without_a_match_is_none() -> None:
     assert OWNER.if_any("role")(("Ada", None)) is None
 
 
+def test_a_nested_record_that_is_missing_is_stored_as_nulls() -> None:
+    item = Item(1, None, ("a",))
+    assert STORED_ITEM.values(item) == {"id": 1, "names": ["a"], "name": None, "role": None}
+    assert STORED_ITEM.values(replace(item, owner=Owner("Ada", Role.OWNER))) == {"id": 1, "names": ["a"], "name": "Ada", "role": Role.OWNER}
+
+
+def test_only_the_values_of_the_table_are_stored() -> None:
+    assert ITEM.values(Item(1, Owner("Ada", None), (), size=6)) == {"id": 1, "names": []}
+
+
 def test_inserts_and_updates_name_each_column_once() -> None:
     assert KEYS.insert("keyrings", "org_id") == "insert into keyrings (keys, is_live, org_id) values (%(keys)s, %(is_live)s, %(org_id)s)"
     assert KEYS.assignments(without=["keys"]) == "is_live = %(is_live)s"
+    assert KEYS.overwrites(without=["keys"]) == "is_live = excluded.is_live"
     source = "where not exists (select from keyrings)"
     assert KEYS.insert("keyrings", source=source) == f"insert into keyrings (keys, is_live) select %(keys)s, %(is_live)s {source}"
 
