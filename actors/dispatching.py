@@ -3,7 +3,8 @@
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
+from uuid import UUID
 
 import structlog
 import trio
@@ -15,9 +16,6 @@ from core.eventing.model import webhooks
 from core.eventing.model.webhooks import DeliveryBatch, DeliveryFailure, DeliveryOutcome, DispatchCapacity, LeasedDelivery
 from core.kernel.errors import Outage
 from ports import Ports
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 T = TypeVar("T", bound=LeasedDelivery)
 log = structlog.get_logger("dispatcher")

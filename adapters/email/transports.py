@@ -8,7 +8,8 @@ from email.headerregistry import Address
 from email.message import EmailMessage as MimeMessage
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -17,9 +18,6 @@ from adapters.email.smtp import SmtpClient, SmtpFailed, SmtpServer, SmtpSession,
 from adapters.http.guard import Guard, TargetRefused
 from core.tenancy.model.settings import IMPLICIT_TLS, MailServer, MailServerCheck
 from ports.outside import EmailMessage, MailRefused
-
-if TYPE_CHECKING:
-    from uuid import UUID
 
 # `send` must return within 60 s (ports.outside.MailTransport), because the lease on a queued email
 # depends on it.

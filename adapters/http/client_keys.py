@@ -22,7 +22,6 @@ class HttpGetter(Protocol):
 
     async def get(self, url: str, within: float) -> Reply:
         """Return the response to a GET request, as `ports.outside.HttpSender.post` does. Raises: SendFailed."""
-        ...
 
 
 class FetchedKeys:

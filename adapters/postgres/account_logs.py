@@ -1,6 +1,6 @@
 """The logs about an account: second factors and privacy."""
 
-from typing import Final, LiteralString
+from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
@@ -33,7 +33,7 @@ class AccountLogs(Repository):
     """Implements the port AccountLogsRead."""
 
     async def mfa(self, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-        total = await self._total(COUNT.format("mfa_events"), user_id)
+        total = await self._count(COUNT.format("mfa_events"), user_id=user_id, most=MAX_LISTED)
         if page.offset >= total:
             return PageResult([], total)
         sql = f"""
@@ -46,7 +46,7 @@ class AccountLogs(Repository):
         return PageResult(entries, total)
 
     async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-        total = await self._total(COUNT.format("privacy_log"), user_id)
+        total = await self._count(COUNT.format("privacy_log"), user_id=user_id, most=MAX_LISTED)
         if page.offset >= total:
             return PageResult([], total)
         sql = f"""
@@ -56,6 +56,3 @@ class AccountLogs(Repository):
             order by l.created_at desc, l.id desc"""
         entries = await self._all(to_privacy_log_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset)
         return PageResult(entries, total)
-
-    async def _total(self, count: LiteralString, user_id: UUID) -> int:
-        return await self._one(lambda row: int(row[0]), count, user_id=user_id, most=MAX_LISTED) or 0

@@ -59,13 +59,8 @@ class PersonalData(Repository):
 
     async def count_logins(self, user_id: UUID, within: Collection[UUID] | None) -> int:
         in_orgs = "" if within is None else "and org_id = any(%(within)s)"
-        count = await self._one(
-            lambda row: int(row[0]),
-            f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}",
-            user_id=user_id,
-            within=None if within is None else list(within),
-        )
-        return count or 0
+        sql = f"select count(*) from login_events where user_id = %(user_id)s {in_orgs}"
+        return await self._count(sql, user_id=user_id, within=None if within is None else list(within))
 
     async def items(
         self, list_: ExportedList, user_id: UUID, within: Collection[UUID] | None, last: ExportedItem | None, limit: int

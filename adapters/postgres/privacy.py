@@ -255,22 +255,18 @@ class Privacy(Repository):
             await self._write(statement, user_id=user_id, log=log.value, limit=limit)
 
     async def redact(self, user_id: UUID, log: PersonalLog, limit: int) -> int:
-        return await self._one(lambda row: int(row[0]), LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit) or 0
+        return await self._count(LOG_REDACTIONS[log], user_id=user_id, log=log.value, limit=limit)
 
     async def next_user_to_redact(self) -> UUID | None:
         return await self._one(lambda row: row[0], "select user_id from blankings order by user_id limit 1")
 
     async def next_log_to_redact(self, user_id: UUID) -> PersonalLog | None:
-        return await self._one(
-            lambda row: PersonalLog(row[0]), "select log from blankings where user_id = %(user_id)s order by log limit 1", user_id=user_id
-        )
+        sql = "select log from blankings where user_id = %(user_id)s order by log limit 1"
+        return await self._one(lambda row: PersonalLog(row[0]), sql, user_id=user_id)
 
     async def redact_impersonations(self, user_id: UUID, now: datetime) -> None:
-        await self._write(
-            f"update sessions set {REDACTED}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s",
-            user_id=user_id,
-            now=now,
-        )
+        sql = f"update sessions set {REDACTED}, ended_at = coalesce(ended_at, %(now)s) where impersonator_id = %(user_id)s"
+        await self._write(sql, user_id=user_id, now=now)
 
     async def redact_joins(self, user_id: UUID, email: Email) -> None:
         await self._write(REDACT_JOINS, user_id=user_id, email=email)

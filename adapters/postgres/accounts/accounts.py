@@ -33,6 +33,7 @@ def profile_parameters(profile: Profile) -> dict[str, object]:
 
 PROFILE: Final = Columns("u.name, u.picture, u.locale, u.zoneinfo, u.profile_details", 5, to_profile, profile_parameters)
 ACCOUNT: Final = Record(Account, "u", email=Email, origin=AccountOrigin, profile=PROFILE)
+to_account_if_any: Final = ACCOUNT.if_any("id")
 PENDING_EMAIL: Final = f"(select c.new_email from email_changes c where c.user_id = u.id and {PENDING} limit 1)"  # there is at most one
 OWN_PROFILE: Final = Record(OwnProfile, "u", email=Email, pending_email=Column(sql=PENDING_EMAIL, read=Email), profile=PROFILE)
 # A service account `a` in the order of the fields of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
@@ -83,9 +84,8 @@ class Accounts(AccountClosures):
         return await self._one(ACCOUNT.read, SELECT + "where id = %(user_id)s", user_id=user_id)
 
     async def own_profile(self, user_id: UUID, now: datetime) -> OwnProfile | None:
-        return await self._one(
-            OWN_PROFILE.read, f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s", user_id=user_id, now=now
-        )
+        sql = f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s"
+        return await self._one(OWN_PROFILE.read, sql, user_id=user_id, now=now)
 
     async def has_signed_in(self, user_id: UUID) -> bool:
         sql = """
@@ -98,10 +98,8 @@ class Accounts(AccountClosures):
         return await self._exists("select 1 from users where is_platform_owner limit 1")
 
     async def platform_owner_addresses(self) -> list[Email]:
-        return await self._all(
-            lambda row: Email(row[0]),
-            "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id",
-        )
+        sql = "select email from users where is_platform_owner and deactivated_at is null and anonymized_at is null order by id"
+        return await self._all(lambda row: Email(row[0]), sql)
 
     async def add(self, account: Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
@@ -156,12 +154,8 @@ class Accounts(AccountClosures):
         await self._run(sql, user_id=user_id, password_hash=password_hash, now=now)
 
     async def rehash_password(self, user_id: UUID, password_hash: str, now: datetime) -> None:
-        await self._run(
-            "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s",
-            user_id=user_id,
-            password_hash=password_hash,
-            now=now,
-        )
+        sql = "update users set password_hash = %(password_hash)s, updated_at = %(now)s where id = %(user_id)s"
+        await self._run(sql, user_id=user_id, password_hash=password_hash, now=now)
 
     async def drop_password_set_since(self, user_id: UUID, since: datetime, now: datetime) -> None:
         sql = """
@@ -173,12 +167,8 @@ class Accounts(AccountClosures):
         await self._run("update users set password_hash = null, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)
 
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
-        await self._run(
-            "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s",
-            user_id=user_id,
-            enabled_at=enabled_at,
-            now=now,
-        )
+        sql = "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s"
+        await self._run(sql, user_id=user_id, enabled_at=enabled_at, now=now)
         self._signals.figures_changed()
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
@@ -206,14 +196,12 @@ class Accounts(AccountClosures):
             raise EmailTaken
 
     async def next_to_erase(self, now: datetime) -> Account | None:
-        return await self._one(
-            ACCOUNT.read, f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1", now=now
-        )
+        sql = f"{SELECT} where u.erase_at <= %(now)s and u.anonymized_at is null order by u.erase_at, u.id limit 1"
+        return await self._one(ACCOUNT.read, sql, now=now)
 
     async def is_due_for_erasure(self, user_id: UUID, now: datetime) -> bool:
-        return await self._exists(
-            "select 1 from users where id = %(user_id)s and erase_at <= %(now)s and anonymized_at is null", user_id=user_id, now=now
-        )
+        sql = "select 1 from users where id = %(user_id)s and erase_at <= %(now)s and anonymized_at is null"
+        return await self._exists(sql, user_id=user_id, now=now)
 
     async def can_be_freed(self, user_id: UUID) -> bool:
         sql = """
@@ -224,13 +212,8 @@ class Accounts(AccountClosures):
         return await self._exists(sql, user_id=user_id)
 
     async def set_origin(self, user_id: UUID, origin: AccountOrigin, org_id: UUID | None, now: datetime) -> None:
-        await self._run(
-            "update users set origin = %(origin)s, origin_org_id = %(org_id)s, updated_at = %(now)s where id = %(user_id)s",
-            user_id=user_id,
-            origin=origin,
-            org_id=org_id,
-            now=now,
-        )
+        sql = "update users set origin = %(origin)s, origin_org_id = %(org_id)s, updated_at = %(now)s where id = %(user_id)s"
+        await self._run(sql, user_id=user_id, origin=origin, org_id=org_id, now=now)
 
     async def promote(self, user_id: UUID, now: datetime) -> None:
         await self._run("update users set is_platform_owner = true, updated_at = %(now)s where id = %(user_id)s", user_id=user_id, now=now)

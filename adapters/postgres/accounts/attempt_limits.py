@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.accounts import ACCOUNT, to_account_if_any
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy
@@ -76,7 +76,7 @@ def attempt_parameters(secret: SecretKind, attempt_limit: AttemptLimit, now: dat
 
 
 def to_login_attempt(row: Row) -> LoginAttempt:
-    return LoginAttempt(account=ACCOUNT.read_if_any(row[2:]), subject=row[0], blocked_until=row[1])
+    return LoginAttempt(account=to_account_if_any(row[2:]), subject=row[0], blocked_until=row[1])
 
 
 class AttemptLimits(Repository):

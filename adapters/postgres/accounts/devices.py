@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.devices import (
     FAILURE_PERIOD,
@@ -26,9 +26,14 @@ DEVICE: Final = Record(
     Device,
     "d",
     device_type=DeviceType,
-    location=Columns("d.city, d.country", 2, lambda row: None if row[1] is None else Location(*row)),
-    risk=Columns("d.risk_score, d.risk_factors", 2, lambda row: LoginRisk(row[0], tuple(row[1]))),
+    location=Record(Location, "d").as_field(if_any="country"),
+    risk=Record(LoginRisk, "d", score="d.risk_score", factors=Column(sql="d.risk_factors", read=tuple)).as_field(),
 )
+SAVE: Final = f"""
+    {DEVICE.insert("devices as d")}
+    on conflict (id) do update set {DEVICE.overwrites(without=("id", "user_id", "client_hash", "created_at", "revoked_at"))}
+    where d.user_id = excluded.user_id and d.revoked_at is null"""
+to_device_if_any: Final = DEVICE.if_any("id")
 # The shortest period of the organizations of the user's confirmed memberships and of the
 # organization of the service. An unconfirmed membership gives its organization no power over the
 # account (security R-5).
@@ -116,7 +121,7 @@ class Devices(Repository):
 
     async def find_match(self, user_id: UUID, fingerprint: DeviceFingerprint, org_id: UUID | None, now: datetime) -> KnownDevice:
         match = await self._one(
-            lambda row: KnownDevice(DEVICE.read_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
+            lambda row: KnownDevice(to_device_if_any(row), row[DEVICE.width], LoginHistory(*row[DEVICE.width + 1 :])),
             MATCH,
             user_id=user_id,
             trust_hash=fingerprint.trust_hash,
@@ -143,43 +148,7 @@ class Devices(Repository):
         return await self._one(DEVICE.read, sql, user_id=user_id, client_hash=client_hash)
 
     async def save(self, device: Device) -> None:
-        await self._write(
-            """
-            insert into devices as d (
-                id, user_id, client_hash, name, device_type, browser, browser_version, os, os_version, last_used_at, last_ip, city, country,
-                risk_score, risk_factors, mfa_at, trust_hash, trust_expires_at, created_at, updated_at)
-            values (
-                %(id)s, %(user_id)s, %(client_hash)s, %(name)s, %(device_type)s, %(browser)s, %(browser_version)s, %(os)s, %(os_version)s,
-                %(last_used_at)s, %(last_ip)s, %(city)s, %(country)s, %(risk_score)s, %(risk_factors)s, %(mfa_at)s, %(trust_hash)s,
-                %(trust_expires_at)s, %(created_at)s, %(updated_at)s)
-            on conflict (id) do update set
-                name = excluded.name, device_type = excluded.device_type, browser = excluded.browser,
-                browser_version = excluded.browser_version, os = excluded.os, os_version = excluded.os_version,
-                last_used_at = excluded.last_used_at, last_ip = excluded.last_ip, city = excluded.city, country = excluded.country,
-                risk_score = excluded.risk_score, risk_factors = excluded.risk_factors, mfa_at = excluded.mfa_at,
-                trust_hash = excluded.trust_hash, trust_expires_at = excluded.trust_expires_at, updated_at = excluded.updated_at
-            where d.user_id = excluded.user_id and d.revoked_at is null""",
-            id=device.id,
-            user_id=device.user_id,
-            client_hash=device.client_hash,
-            name=device.name,
-            device_type=device.device_type.value,
-            browser=device.browser,
-            browser_version=device.browser_version,
-            os=device.os,
-            os_version=device.os_version,
-            last_used_at=device.last_used_at,
-            last_ip=device.last_ip,
-            city=device.location.city if device.location else None,
-            country=device.location.country if device.location else None,
-            risk_score=device.risk.score,
-            risk_factors=list(device.risk.factors),
-            mfa_at=device.mfa_at,
-            trust_hash=device.trust_hash,
-            trust_expires_at=device.trust_expires_at,
-            created_at=device.created_at,
-            updated_at=device.updated_at,
-        )
+        await self._write(SAVE, **DEVICE.values(device))
 
     async def rename(self, user_id: UUID, device_id: UUID, name: str, now: datetime) -> None:
         sql = """

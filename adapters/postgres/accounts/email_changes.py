@@ -4,14 +4,14 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.accounts.model.accounts import EmailChange
 from core.kernel.values import Email
 
-# In the order of `to_email_change`.
-SELECT: Final = """
-    select id, user_id, session_id, old_email, new_email, requested_at, expires_at, undo_until, proved_at, cancelled_at, undone_at
-    from email_changes """
+EMAIL_CHANGE: Final = Record(EmailChange, "c", old_email=Email, new_email=Email)
+INSERT: Final = EMAIL_CHANGE.insert("email_changes")
+SELECT: Final = f"select {EMAIL_CHANGE.columns} from email_changes c "
 PENDING: Final = "proved_at is null and cancelled_at is null and expires_at > %(now)s"
 
 
@@ -22,71 +22,30 @@ def reserved(email: LiteralString, user_id: LiteralString, now: LiteralString) -
         where c.old_email = {email} and c.user_id <> {user_id} and c.undone_at is null and c.undo_until > {now})"""
 
 
-def to_email_change(row: Row) -> EmailChange:
-    return EmailChange(
-        id=row[0],
-        user_id=row[1],
-        session_id=row[2],
-        old_email=Email(row[3]),
-        new_email=Email(row[4]),
-        requested_at=row[5],
-        expires_at=row[6],
-        undo_until=row[7],
-        proved_at=row[8],
-        cancelled_at=row[9],
-        undone_at=row[10],
-    )
-
-
 class EmailChanges(Repository):
     """Implements `ports.storage.accounts.accounts.EmailChanges`."""
 
     async def add(self, change: EmailChange) -> None:
-        await self._run(
-            """
-            insert into email_changes (id, user_id, session_id, old_email, new_email, requested_at, expires_at, undo_until, proved_at,
-                                       cancelled_at, undone_at)
-            values (%(id)s, %(user_id)s, %(session_id)s, %(old_email)s, %(new_email)s, %(requested_at)s, %(expires_at)s, %(undo_until)s,
-                    %(proved_at)s, %(cancelled_at)s, %(undone_at)s)""",
-            id=change.id,
-            user_id=change.user_id,
-            session_id=change.session_id,
-            old_email=change.old_email,
-            new_email=change.new_email,
-            requested_at=change.requested_at,
-            expires_at=change.expires_at,
-            undo_until=change.undo_until,
-            proved_at=change.proved_at,
-            cancelled_at=change.cancelled_at,
-            undone_at=change.undone_at,
-        )
+        await self._run(INSERT, **EMAIL_CHANGE.values(change))
 
     async def by_id(self, change_id: UUID) -> EmailChange | None:
-        return await self._one(to_email_change, SELECT + "where id = %(change_id)s", change_id=change_id)
+        return await self._one(EMAIL_CHANGE.read, SELECT + "where id = %(change_id)s", change_id=change_id)
 
     async def pending(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        return await self._one(to_email_change, f"{SELECT} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
+        return await self._one(EMAIL_CHANGE.read, f"{SELECT} where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now)
 
     async def first_since(self, user_id: UUID, since: datetime) -> EmailChange | None:
         sql = f"""{SELECT} where user_id = %(user_id)s and requested_at >= %(since)s and undo_until is not null and undone_at is null
             order by position limit 1"""
-        return await self._one(to_email_change, sql, user_id=user_id, since=since)
+        return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, since=since)
 
     async def first_undoable(self, user_id: UUID, now: datetime) -> EmailChange | None:
-        return await self._one(
-            to_email_change,
-            f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1",
-            user_id=user_id,
-            now=now,
-        )
+        sql = f"{SELECT} where user_id = %(user_id)s and undo_until > %(now)s and undone_at is null order by position limit 1"
+        return await self._one(EMAIL_CHANGE.read, sql, user_id=user_id, now=now)
 
     async def nth_newest_at(self, user_id: UUID, number: int) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1",
-            user_id=user_id,
-            before=number - 1,
-        )
+        sql = "select requested_at from email_changes where user_id = %(user_id)s order by position desc offset %(before)s limit 1"
+        return await self._one(lambda row: row[0], sql, user_id=user_id, before=number - 1)
 
     async def is_taken(self, email: Email, user_id: UUID, now: datetime) -> bool:
         sql = f"""
@@ -103,9 +62,8 @@ class EmailChanges(Repository):
         return await self._exists(sql, email=email, now=now)
 
     async def cancel_pending(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            f"update email_changes set cancelled_at = %(now)s where user_id = %(user_id)s and {PENDING}", user_id=user_id, now=now
-        )
+        sql = f"update email_changes set cancelled_at = %(now)s where user_id = %(user_id)s and {PENDING}"
+        await self._run(sql, user_id=user_id, now=now)
 
     async def mark_proved(self, change_id: UUID, now: datetime) -> None:
         await self._run("update email_changes set proved_at = %(now)s where id = %(change_id)s", change_id=change_id, now=now)

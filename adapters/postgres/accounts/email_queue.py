@@ -1,7 +1,7 @@
 """The repository of the email queue."""
 
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
@@ -10,6 +10,7 @@ import structlog
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.locks import RECIPIENTS
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.email_queue import (
     NO_BUSY_SERVERS,
@@ -50,31 +51,26 @@ def to_secret_notice(stored: dict[str, Any]) -> SecretNotice:
     return SecretNotice(**stored | {"kind": NoticedSecret(stored["kind"]), "expires_at": datetime.fromisoformat(stored["expires_at"])})
 
 
+MAIL: Final = Record(
+    QueuedEmail,
+    "m",
+    kind=EmailKind,
+    address=Email,
+    token=None,
+    continuation=Record(LinkContinuation, "m").as_field(),
+    secret=Column(read=to_secret_notice, write=lambda notice: Jsonb(to_json(notice))),
+    notice_id="m.security_notice_id",
+)
+
+
 class EmailQueue(SealingRepository):
     """Implements `ports.storage.accounts.emails.EmailQueue`."""
 
     def _to_email(self, row: Row) -> QueuedEmail:
-        return QueuedEmail(
-            id=row[0],
-            kind=EmailKind(row[1]),
-            address=Email(row[2]),
-            token=self._token(row[0], row[3]),
-            claims=row[4],
-            attempts=row[5],
-            created_at=row[6],
-            due_at=row[7],
-            token_at=row[8],
-            org_id=row[9],
-            subscription_id=row[10],
-            continuation=LinkContinuation(row[11], row[12], row[13]),
-            email_change_id=row[14],
-            secret=None if row[15] is None else to_secret_notice(row[15]),
-            notice_id=row[16],
-        )
+        email, sealed = MAIL.read(row), row[MAIL.width]
+        return email if sealed is None else replace(email, token=self._token(email.id, sealed))
 
-    def _token(self, mail_id: UUID, sealed: bytes | None) -> str | None:
-        if sealed is None:
-            return None
+    def _token(self, mail_id: UUID, sealed: bytes) -> str | None:
         try:
             return self._vault.open(sealed, secret_context(mail_id)).decode()
         except SealBroken as error:
@@ -93,43 +89,24 @@ class EmailQueue(SealingRepository):
     def _add(self, email: QueuedEmail, number: LiteralString, due_at: LiteralString, **parameters: object) -> None:
         # The mailers listen on this channel. The payload is empty, because the queue has all data.
         # Emails that are due later need no notification and no signal: the mailers also poll.
-        queued = self._one_deferred(
-            lambda _: True,
-            f"""
+        sql = f"""
             with queued as (
                 insert into mails (id, kind, address, token, created_at, due_at, org_id, subscription_id, next_path, browser_hash,
                                    service_id, email_change_id, secret, security_notice_id, directory_number)
                 select %(id)s, %(kind)s, %(address)s, %(token)s, %(created_at)s, {due_at}, %(org_id)s, %(subscription_id)s,
                        %(next_path)s, %(browser_hash)s, %(service_id)s, %(email_change_id)s::uuid, %(secret)s::jsonb,
-                       %(notice_id)s::uuid, next.number
+                       %(security_notice_id)s::uuid, next.number
                 from (select {number} as number) next
                 returning due_at)
-            select pg_notify('mails', '') from queued where due_at <= %(due_at)s""",
-            **parameters,
-            id=email.id,
-            kind=email.kind,
-            address=email.address,
-            token=None if email.token is None else self._sealed(email, email.token),
-            created_at=email.created_at,
-            due_at=email.due_at,
-            org_id=email.org_id,
-            subscription_id=email.subscription_id,
-            next_path=email.continuation.next_path,
-            browser_hash=email.continuation.browser_hash,
-            service_id=email.continuation.service_id,
-            email_change_id=email.email_change_id,
-            secret=None if email.secret is None else Jsonb(to_json(email.secret)),
-            notice_id=email.notice_id,
+            select pg_notify('mails', '') from queued where due_at <= %(due_at)s"""
+        queued = self._one_deferred(
+            lambda _: True, sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
         )
         self._signals.mails_due(queued)
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1",
-            address=address,
-            kind=kind,
-            org_id=org_id,
-        )
+        sql = "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1"
+        return await self._exists(sql, address=address, kind=kind, org_id=org_id)
 
     async def withdraw(self, kind: EmailKind, address: Email, org_id: UUID, now: datetime) -> None:
         sql = """
@@ -156,12 +133,8 @@ class EmailQueue(SealingRepository):
             claimed as (
                 update mails m set claims = m.claims + 1, due_at = %(lease_until)s
                 from due cross join async_commit where m.id = due.id
-                returning m.id, m.kind, m.address, m.token, m.claims, m.attempts, m.created_at, m.due_at, m.token_at, m.org_id,
-                          m.subscription_id, m.next_path, m.browser_hash, m.service_id, m.email_change_id, m.secret,
-                          m.security_notice_id)
-            select id, kind, address, token, claims, attempts, created_at, due_at, token_at, org_id, subscription_id, next_path,
-                   browser_hash, service_id, email_change_id, secret, security_notice_id
-            from claimed order by created_at""",
+                returning m.*)
+            select {MAIL.columns}, m.token from claimed m order by m.created_at""",
             now=now,
             lease_until=lease_until,
             limit=limit,
@@ -177,24 +150,12 @@ class EmailQueue(SealingRepository):
         await self._write(sql, mail_id=email.id, claims=email.claims, token=None if token is None else self._sealed(email, token), now=now)
 
     def is_claimed_deferred(self, email: QueuedEmail) -> DeferredRow[bool]:
-        return self._one_deferred(
-            lambda row: bool(row[0]),
-            "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)",
-            mail_id=email.id,
-            claims=email.claims,
-        )
+        sql = "select exists (select 1 from mails where id = %(mail_id)s and claims = %(claims)s and finished_at is null)"
+        return self._one_deferred(lambda row: bool(row[0]), sql, mail_id=email.id, claims=email.claims)
 
     async def count_since(self, address: Email, kinds: Collection[EmailKind], since: datetime) -> int:
-        return (
-            await self._one(
-                lambda row: int(row[0]),
-                "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s",
-                address=address,
-                kinds=[kind.value for kind in kinds],
-                since=since,
-            )
-            or 0
-        )
+        sql = "select count(*) from mails where address = %(address)s and kind = any(%(kinds)s) and token_at > %(since)s"
+        return await self._count(sql, address=address, kinds=[kind.value for kind in kinds], since=since)
 
     async def lock_recipient(self, address: Email) -> None:
         # Two addresses with the same hash only wait for each other.

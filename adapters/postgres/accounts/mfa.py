@@ -69,10 +69,8 @@ class MfaLog(Repository):
     __slots__ = ()
 
     async def log(self, user_id: UUID, events: Sequence[MfaEvent], caller: Caller, now: datetime, *, reason: str | None = None) -> None:
-        await self._write(
-            f"{LOG} cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there",
-            **log_parameters(user_id, events, caller, now, reason),
-        )
+        sql = f"{LOG} cross join (select from users where id = %(user_id)s and anonymized_at is null for key share) as there"
+        await self._write(sql, **log_parameters(user_id, events, caller, now, reason))
 
 
 class Mfa(MfaLog, SealingRepository):
@@ -87,18 +85,12 @@ class Mfa(MfaLog, SealingRepository):
         return await self._one(lambda row: MfaStatus(*row), sql, user_id=user_id)
 
     async def enrollment(self, user_id: UUID) -> MfaEnrollment | None:
-        return await self._one(
-            lambda row: to_enrollment(self._vault, user_id, row),
-            f"select {ENROLLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s",
-            user_id=user_id,
-        )
+        sql = f"select {ENROLLMENT} from mfa m join users u on u.id = m.user_id where m.user_id = %(user_id)s"
+        return await self._one(lambda row: to_enrollment(self._vault, user_id, row), sql, user_id=user_id)
 
     async def has_unused_code(self, user_id: UUID, code_hash: bytes) -> bool:
-        return await self._exists(
-            "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null",
-            user_id=user_id,
-            code_hash=code_hash,
-        )
+        sql = "select 1 from backup_codes where user_id = %(user_id)s and code_hash = %(code_hash)s and used_at is null"
+        return await self._exists(sql, user_id=user_id, code_hash=code_hash)
 
     async def save_pending_secret(self, user_id: UUID, secret: str, now: datetime) -> None:
         sql = """

@@ -55,12 +55,8 @@ class OneTimeTokens(Repository):
         )
 
     async def continuation(self, token_hash: bytes, purpose: TokenPurpose) -> LinkContinuation | None:
-        return await self._one(
-            lambda row: LinkContinuation(*row),
-            "select next_path, browser_hash, service_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s",
-            purpose=purpose,
-            token_hash=token_hash,
-        )
+        sql = "select next_path, browser_hash, service_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s"
+        return await self._one(lambda row: LinkContinuation(*row), sql, purpose=purpose, token_hash=token_hash)
 
     async def sign_up(self, user_id: UUID, email: Email) -> LinkContinuation | None:
         sql = """

@@ -44,7 +44,7 @@ class Platform(Repository):
                             cross join lateral (
                                 select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id order by q.position limit 10000) q
                             where s.enabled and s.due_at <= %(now)s limit 100000) e)"""
-        return await self._one(lambda row: int(row[0]), sql, now=now) or 0
+        return await self._count(sql, now=now)
 
     async def queues(self, now: datetime) -> list[QueueState]:
         return await self._all(

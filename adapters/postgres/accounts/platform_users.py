@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import (
@@ -21,6 +22,21 @@ from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 
 
+def to_organizations(row: Row) -> tuple[UserOrganization, ...]:
+    columns = (column or () for column in row)
+    return tuple(UserOrganization(id_, slug, name, Role(role)) for id_, slug, name, role in zip(*columns, strict=True))
+
+
+FOUND_USER: Final = Record(
+    FoundUser,
+    "u",
+    email=Email,
+    mfa_enabled="u.mfa_enabled_at is not null",
+    deactivated_by_platform="u.platform_deactivated_at is not null",
+    organizations=Columns("o.ids, o.slugs, o.names, o.roles", 4, to_organizations),
+)
+
+
 def _search(which: LiteralString) -> LiteralString:
     # A search for a part of an address reads the accounts, the newest first, until the page is
     # full. It uses an index that includes the address. Keep the page in a CTE and look up each of
@@ -29,8 +45,7 @@ def _search(which: LiteralString) -> LiteralString:
     return f"""
         with page as (
             select id, created_at from users {which} order by created_at desc, id desc limit %(limit)s)
-        select u.id, u.email, u.is_platform_owner, u.mfa_enabled_at is not null, u.created_at, u.deactivated_at,
-               u.platform_deactivated_at is not null, u.erase_at, o.ids, o.slugs, o.names, o.roles
+        select {FOUND_USER.columns}
         from page p
         cross join lateral (
             select id, email, is_platform_owner, mfa_enabled_at, created_at, deactivated_at, platform_deactivated_at,
@@ -92,21 +107,6 @@ ALERTS: Final = f"""
     order by f.detected_at desc, f.user_id, f.type"""
 
 
-def to_found_user(row: Row) -> FoundUser:
-    organizations = zip(*(column or () for column in row[8:]), strict=True)
-    return FoundUser(
-        id=row[0],
-        email=Email(row[1]),
-        is_platform_owner=row[2],
-        mfa_enabled=row[3],
-        created_at=row[4],
-        deactivated_at=row[5],
-        deactivated_by_platform=row[6],
-        erase_at=row[7],
-        organizations=tuple(UserOrganization(id_, slug, name, Role(role)) for id_, slug, name, role in organizations),
-    )
-
-
 def to_status(row: Row) -> UserMfaStatus:
     enabled_at, backup_codes, user_id, email, last_challenge_at = row
     return UserMfaStatus(enabled_at, backup_codes, user_id, Email(email), last_challenge_at)
@@ -135,10 +135,10 @@ class PlatformUsers(Repository):
             statement = NEXT if email is None else NEXT_WITH_ADDRESS
         else:
             statement = NEWEST if email is None else WITH_ADDRESS
-        return await self._all(to_found_user, statement, email=email, user_id=user_id, after=after, limit=limit)
+        return await self._all(FOUND_USER.read, statement, email=email, user_id=user_id, after=after, limit=limit)
 
     async def owners(self) -> list[FoundUser]:
-        return await self._all(to_found_user, OWNERS, limit=None)
+        return await self._all(FOUND_USER.read, OWNERS, limit=None)
 
     async def mfa_status(self, user_id: UUID) -> UserMfaStatus | None:
         return await self._one(to_status, MFA_STATUS, user_id=user_id)

@@ -4,64 +4,39 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import SecurityNotice
 from core.kernel.values import Email
 
-# In the order of `to_security_notice`.
-SELECT: Final = "select id, user_id, session_id, kind, address, created_at, undo_until, detail, undone_at from security_notices "
-
-
-def to_security_notice(row: Row) -> SecurityNotice:
-    return SecurityNotice(
-        id=row[0],
-        user_id=row[1],
-        session_id=row[2],
-        kind=row[3],
-        address=Email(row[4]),
-        created_at=row[5],
-        undo_until=row[6],
-        detail=row[7],
-        undone_at=row[8],
-    )
+NOTICE: Final = Record(SecurityNotice, "n", address=Email)
+INSERT: Final = NOTICE.insert("security_notices")
+SELECT: Final = f"select {NOTICE.columns} from security_notices n "
 
 
 class SecurityNotices(Repository):
     """Implements `ports.storage.accounts.security.SecurityNotices`."""
 
     async def by_token(self, token_hash: bytes) -> SecurityNotice | None:
-        return await self._one(to_security_notice, SELECT + "where undo_token_hash = %(token_hash)s", token_hash=token_hash)
+        return await self._one(NOTICE.read, SELECT + "where undo_token_hash = %(token_hash)s", token_hash=token_hash)
 
     async def by_id(self, notice_id: UUID) -> SecurityNotice | None:
-        return await self._one(to_security_notice, SELECT + "where id = %(notice_id)s", notice_id=notice_id)
+        return await self._one(NOTICE.read, SELECT + "where id = %(notice_id)s", notice_id=notice_id)
 
     async def live(self, user_id: UUID, now: datetime) -> list[SecurityNotice]:
         return await self._all(
-            to_security_notice,
+            NOTICE.read,
             SELECT + "where user_id = %(user_id)s and undone_at is null and undo_until > %(now)s order by created_at, id",
             user_id=user_id,
             now=now,
         )
 
     async def add(self, notice: SecurityNotice) -> None:
-        await self._write(
-            """
-            insert into security_notices (id, user_id, session_id, kind, address, created_at, undo_until, detail)
-            values (%(id)s, %(user_id)s, %(session_id)s, %(kind)s, %(address)s, %(created_at)s, %(undo_until)s, %(detail)s)""",
-            id=notice.id,
-            user_id=notice.user_id,
-            session_id=notice.session_id,
-            kind=notice.kind,
-            address=notice.address,
-            created_at=notice.created_at,
-            undo_until=notice.undo_until,
-            detail=notice.detail,
-        )
+        await self._write(INSERT, **NOTICE.values(notice))
 
     async def save_token(self, notice_id: UUID, token_hash: bytes) -> None:
-        await self._run(
-            "update security_notices set undo_token_hash = %(token_hash)s where id = %(id)s", token_hash=token_hash, id=notice_id
-        )
+        sql = "update security_notices set undo_token_hash = %(token_hash)s where id = %(id)s"
+        await self._run(sql, token_hash=token_hash, id=notice_id)
 
     async def use_up(self, user_id: UUID, notice_id: UUID, since: datetime, now: datetime) -> None:
         sql = """
@@ -70,8 +45,5 @@ class SecurityNotices(Repository):
         await self._run(sql, user_id=user_id, notice_id=notice_id, since=since, now=now)
 
     async def end_all(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update security_notices set undo_until = %(now)s where user_id = %(user_id)s and undo_until > %(now)s",
-            user_id=user_id,
-            now=now,
-        )
+        sql = "update security_notices set undo_until = %(now)s where user_id = %(user_id)s and undo_until > %(now)s"
+        await self._run(sql, user_id=user_id, now=now)

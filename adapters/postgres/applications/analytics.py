@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
 from core.kernel.providers import Provider
 
@@ -31,45 +32,33 @@ ANY: Final = f"having {COUNT} > 0"
 #
 # The audit log has the sign-ins of members to the platform. Each part is in the order of its index.
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc limit %(limit)s"
+RECENT: Final = Record(RecentLogin, "l")
 LATEST: Final = f"""
     with to_services as (
-        select l.* from services v cross join lateral (
-            select l.id, l.user_id, l.service_id, l.provider, l.created_at from login_events l
+        select {RECENT.columns} from services v cross join lateral (
+            select {RECENT.columns} from login_events l
             where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
         where v.org_id = %(org_id)s {NEWEST_FIRST}),
     to_platform as (
         select l.id, l.target_id::uuid, null::uuid, l.details ->> 'provider', l.created_at from audit_log l
         where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST})
-    select l.* from (table to_services union all table to_platform) l {NEWEST_FIRST}"""
+    select {RECENT.columns} from (table to_services union all table to_platform) l {NEWEST_FIRST}"""
 LATEST_FIRST_PAGE: Final = LATEST.format(older="")
 LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")
-
-
-def to_recent(row: Row) -> RecentLogin:
-    return RecentLogin(id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4])
 
 
 class Analytics(Repository):
     """Implements `ports.storage.applications.users.AnalyticsRead`."""
 
     async def by_day(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[DailyLogins]:
+        sql = f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day"
         return await self._all(
-            lambda row: DailyLogins(row[0], row[1]),
-            f"select t.day, {COUNT} from {_totals(service_id)} group by t.day {ANY} order by t.day",
-            org_id=org_id,
-            service_id=service_id,
-            first=days.first,
-            last=days.last,
+            lambda row: DailyLogins(row[0], row[1]), sql, org_id=org_id, service_id=service_id, first=days.first, last=days.last
         )
 
     async def by_service(self, org_id: UUID, days: DateRange) -> list[ServiceLogins]:
-        return await self._all(
-            lambda row: ServiceLogins(row[0], row[1], row[2]),
-            f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id",
-            org_id=org_id,
-            first=days.first,
-            last=days.last,
-        )
+        sql = f"select v.id, v.name, {COUNT} from {TOTALS} group by v.id {ANY} order by {COUNT} desc, v.name, v.id"
+        return await self._all(lambda row: ServiceLogins(row[0], row[1], row[2]), sql, org_id=org_id, first=days.first, last=days.last)
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         return await self._all(
@@ -86,7 +75,7 @@ class Analytics(Repository):
 
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:
         return await self._all(
-            to_recent,
+            RECENT.read,
             LATEST_FIRST_PAGE if before is None else LATEST_NEXT_PAGE,
             org_id=org_id,
             limit=limit,

@@ -12,6 +12,7 @@ from core.kernel.roles import Permission
 from core.kernel.values import PageResult
 
 API_KEY: Final = Record(ApiKey, "k", permissions=lambda names: tuple(map(Permission, names)))
+INSERT: Final = API_KEY.insert("api_keys", "key_hash")
 API_KEY_RECORD: Final = Record(
     ApiKeyRecord, "k", key_id="k.id", permissions=lambda names: frozenset(map(Permission, names)), service=CONTEXT.as_field()
 )
@@ -42,47 +43,19 @@ class ApiKeys(Repository):
             left join (select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE}
                        order by k.created_at desc, k.id desc limit %(limit)s offset %(offset)s) k on true
             order by k.created_at desc, k.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
-        return PageResult([API_KEY.read(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(API_KEY.read, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
 
     async def by_id(self, org_id: UUID, service_id: UUID, key_id: UUID) -> ApiKey | None:
-        return await self._one(
-            API_KEY.read,
-            f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s",
-            org_id=org_id,
-            service_id=service_id,
-            key_id=key_id,
-        )
+        sql = f"select {API_KEY.columns} from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s"
+        return await self._one(API_KEY.read, sql, org_id=org_id, service_id=service_id, key_id=key_id)
 
     async def add(self, key: ApiKey, key_hash: bytes) -> None:
-        await self._run(
-            """
-            insert into api_keys (id, org_id, service_id, name, prefix, key_hash, permissions, last_used_at, expires_at, created_by,
-                                  created_at)
-            values (%(id)s, %(org_id)s, %(service_id)s, %(name)s, %(prefix)s, %(key_hash)s, %(permissions)s, %(last_used_at)s,
-                    %(expires_at)s, %(created_by)s, %(created_at)s)""",
-            id=key.id,
-            org_id=key.org_id,
-            service_id=key.service_id,
-            name=key.name,
-            prefix=key.prefix,
-            key_hash=key_hash,
-            permissions=[permission.value for permission in key.permissions],
-            last_used_at=key.last_used_at,
-            expires_at=key.expires_at,
-            created_by=key.created_by,
-            created_at=key.created_at,
-        )
+        await self._run(INSERT, **API_KEY.values(key), key_hash=key_hash)
 
     async def remove(self, org_id: UUID, service_id: UUID, key_id: UUID) -> None:
-        await self._run(
-            f"delete from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s", org_id=org_id, service_id=service_id, key_id=key_id
-        )
+        sql = f"delete from api_keys k where {OF_THE_SERVICE} and k.id = %(key_id)s"
+        await self._run(sql, org_id=org_id, service_id=service_id, key_id=key_id)
 
     async def record_use(self, key_id: UUID, now: datetime, before: datetime) -> None:
-        await self._run(
-            "update api_keys set last_used_at = %(now)s where id = %(key_id)s and (last_used_at is null or last_used_at <= %(before)s)",
-            key_id=key_id,
-            now=now,
-            before=before,
-        )
+        sql = "update api_keys set last_used_at = %(now)s where id = %(key_id)s and (last_used_at is null or last_used_at <= %(before)s)"
+        await self._run(sql, key_id=key_id, now=now, before=before)

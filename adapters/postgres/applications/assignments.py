@@ -36,10 +36,9 @@ class Assignments(Repository):
                 select * from service_users where {listed}
                 order by created_at, user_id limit %(limit)s offset %(offset)s) r on true
             order by r.created_at, r.user_id"""
-        rows = await self._all(
-            lambda row: row, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
+        return await self._page(
+            to_assignment, sql, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
-        return PageResult([to_assignment(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def origins(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, EnrollmentOrigin]:
         sql = """
@@ -60,13 +59,8 @@ class Assignments(Repository):
 
     async def by_directory(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID] | None) -> set[UUID]:
         those = "" if user_ids is None else "and user_id = any(%(user_ids)s)"
-        rows = await self._all(
-            lambda row: row[0],
-            f"select user_id from service_users where {BY_DIRECTORY} {those}",
-            org_id=org_id,
-            service_id=service_id,
-            user_ids=list(user_ids or ()),
-        )
+        sql = f"select user_id from service_users where {BY_DIRECTORY} {those}"
+        rows = await self._all(lambda row: row[0], sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids or ()))
         return set(rows)
 
     async def all_by_directory(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, set[UUID]]:
@@ -77,26 +71,16 @@ class Assignments(Repository):
         return dict(rows)
 
     async def page_by_directory(self, org_id: UUID, service_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
-        return await self._all(
-            lambda row: row[0],
-            f"select user_id from service_users where {BY_DIRECTORY} and user_id > %(after)s order by user_id limit %(limit)s",
-            org_id=org_id,
-            service_id=service_id,
-            after=after or BEFORE_ALL,
-            limit=limit,
-        )
+        sql = f"select user_id from service_users where {BY_DIRECTORY} and user_id > %(after)s order by user_id limit %(limit)s"
+        return await self._all(lambda row: row[0], sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, limit=limit)
 
     async def add(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID], origin: EnrollmentOrigin, now: datetime) -> bool:
         users = list(user_ids)
         return await self._exists(ASSIGN, org_id=org_id, service_id=service_id, user_ids=users, origin=origin, now=now, login_at=None)
 
     async def end(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
-        await self._run(
-            f"update service_users set enrolled_by = 'self' where {OF_SERVICE} and user_id = any(%(user_ids)s)",
-            org_id=org_id,
-            service_id=service_id,
-            user_ids=list(user_ids),
-        )
+        sql = f"update service_users set enrolled_by = 'self' where {OF_SERVICE} and user_id = any(%(user_ids)s)"
+        await self._run(sql, org_id=org_id, service_id=service_id, user_ids=list(user_ids))
 
     async def remove_unused(self, org_id: UUID, service_id: UUID, user_ids: Collection[UUID]) -> None:
         await self._run(REMOVE_UNUSED, org_id=org_id, service_id=service_id, user_ids=list(user_ids))

@@ -174,10 +174,9 @@ class EndUsers(Repository):
             statement = END_USERS if search is None else END_USERS_MATCHING
         else:
             statement = USERS_OF_SERVICE if search is None else USERS_OF_SERVICE_MATCHING
-        rows = await self._all(
-            lambda row: row, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
+        return await self._page(
+            to_end_user_summary, statement, org_id=org_id, service_id=service_id, search=search, limit=page.limit, offset=page.offset
         )
-        return PageResult([to_end_user_summary(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
         sql = """
@@ -217,11 +216,8 @@ class EndUsers(Repository):
         return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def is_confirmed_member(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null",
-            org_id=org_id,
-            user_id=user_id,
-        )
+        sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s and confirmed_at is not null"
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     def enroll_deferred(self, service_id: UUID, user_id: UUID, now: datetime) -> DeferredRow[bool]:
         return self._one_deferred(lambda _: True, ENROLL, service_id=service_id, user_id=user_id, **enrollment_parameters(now))

@@ -5,9 +5,19 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_sign_on, may_use
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import Repository
 from core.applications.model.users import OwnApplication
 
+ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
+OWN_APPLICATION: Final = Record(
+    OwnApplication,
+    "v",
+    org_slug="o.slug",
+    organization=ORGANIZATION,
+    logo_url="b.logo_url",
+    starts_with_saml=f"f.service_id is not null and {may_sign_on('v', '%(user_id)s')}",
+)
 # The user has used these services or is assigned to them, or is a confirmed member of their
 # organizations. An unconfirmed membership must not show entries of a foreign organization on the
 # user's page. The rule must not be evaluated for all services of the platform, of which most admit
@@ -17,8 +27,7 @@ OWN_APPLICATIONS: Final = f"""
         select service_id from service_users where user_id = %(user_id)s
         union select v.id from memberships m join services v on v.org_id = m.org_id
         where m.user_id = %(user_id)s and m.confirmed_at is not null)
-    select v.id, v.slug, v.name, o.slug, coalesce(b.product_name, o.name), b.logo_url, v.launch_url,
-           f.service_id is not null and {may_sign_on("v", "%(user_id)s")}
+    select {OWN_APPLICATION.columns}
     from c join services v on v.id = c.service_id
     join organizations o on o.id = v.org_id and o.status = 'active'
     left join branding b on b.org_id = o.id
@@ -26,24 +35,11 @@ OWN_APPLICATIONS: Final = f"""
                on k.service_id = f.service_id and k.deactivated_at is null and k.valid_until > %(now)s)
         on f.service_id = v.id and f.enabled
     where {may_use("v", "%(user_id)s")}
-    order by 5, v.name, v.id limit %(limit)s"""
-
-
-def to_own_application(row: Row) -> OwnApplication:
-    return OwnApplication(
-        id=row[0],
-        slug=row[1],
-        name=row[2],
-        org_slug=row[3],
-        organization=row[4],
-        logo_url=row[5],
-        launch_url=row[6],
-        starts_with_saml=row[7],
-    )
+    order by {ORGANIZATION}, v.name, v.id limit %(limit)s"""
 
 
 class OwnApplications(Repository):
     """Implements `ports.storage.applications.users.OwnApplications`."""
 
     async def of_user(self, user_id: UUID, limit: int, now: datetime) -> list[OwnApplication]:
-        return await self._all(to_own_application, OWN_APPLICATIONS, user_id=user_id, limit=limit, now=now)
+        return await self._all(OWN_APPLICATION.read, OWN_APPLICATIONS, user_id=user_id, limit=limit, now=now)

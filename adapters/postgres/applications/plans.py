@@ -24,12 +24,8 @@ class Plans(Repository):
         return await self._one(PLAN.read, sql, org_id=org_id, service_id=service_id, plan_id=plan_id)
 
     async def service_id_of(self, org_id: UUID, plan_id: UUID) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            "select service_id from plans where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null",
-            org_id=org_id,
-            plan_id=plan_id,
-        )
+        sql = "select service_id from plans where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null"
+        return await self._one(lambda row: row[0], sql, org_id=org_id, plan_id=plan_id)
 
     async def list_after(self, org_id: UUID, service_id: UUID, after: Plan | None, limit: int) -> list[Plan]:
         newer = "and (created_at, id) > (%(created_at)s, %(id)s)" if after is not None else ""
@@ -53,9 +49,5 @@ class Plans(Repository):
         await self._run(UPDATE, **PLAN.values(plan))
 
     async def remove(self, org_id: UUID, plan_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update plans set removed_at = %(now)s where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null",
-            org_id=org_id,
-            plan_id=plan_id,
-            now=now,
-        )
+        sql = "update plans set removed_at = %(now)s where org_id = %(org_id)s and id = %(plan_id)s and removed_at is null"
+        await self._run(sql, org_id=org_id, plan_id=plan_id, now=now)

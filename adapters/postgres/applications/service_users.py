@@ -28,8 +28,7 @@ class ServiceUsers(Repository):
                 join users u on u.id = r.user_id) on true
             where v.org_id = %(org_id)s and v.id = %(service_id)s
             order by r.created_at, r.user_id"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
-        return PageResult([to_service_user(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return await self._page(to_service_user, sql, org_id=org_id, service_id=service_id, limit=limit, offset=offset)
 
     async def by_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> ServiceUser | None:
         sql = """

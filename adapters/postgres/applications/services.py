@@ -91,9 +91,8 @@ class Services(Repository):
         return await self._one(SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.slug = %(slug)s", org_id=org_id, slug=slug)
 
     async def by_id(self, org_id: UUID, service_id: UUID) -> Service | None:
-        return await self._one(
-            SERVICE.read, f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s", org_id=org_id, service_id=service_id
-        )
+        sql = f"{SELECT} where v.org_id = %(org_id)s and v.id = %(service_id)s"
+        return await self._one(SERVICE.read, sql, org_id=org_id, service_id=service_id)
 
     async def context_by_slug(self, org_slug: str, slug: str) -> ServiceContext | None:
         sql = f"""
@@ -102,11 +101,8 @@ class Services(Repository):
         return await self._one(CONTEXT.read, sql, org_slug=org_slug, slug=slug)
 
     async def context_by_id(self, service_id: UUID) -> ServiceContext | None:
-        return await self._one(
-            CONTEXT.read,
-            f"select {CONTEXT.columns} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s",
-            service_id=service_id,
-        )
+        sql = f"select {CONTEXT.columns} from services v join organizations vo on vo.id = v.org_id where v.id = %(service_id)s"
+        return await self._one(CONTEXT.read, sql, service_id=service_id)
 
     def context_and_entitlement_deferred(
         self, service_id: UUID, user_id: UUID, now: datetime
@@ -170,15 +166,11 @@ class Services(Repository):
         )
 
     async def with_policy(self, org_id: UUID, policy: AccessPolicy) -> list[Service]:
-        return await self._all(
-            SERVICE.read,
-            f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s order by v.created_at, v.id",
-            org_id=org_id,
-            policy=policy,
-        )
+        sql = f"{SELECT} where v.org_id = %(org_id)s and v.access_policy = %(policy)s order by v.created_at, v.id"
+        return await self._all(SERVICE.read, sql, org_id=org_id, policy=policy)
 
     async def count(self, org_id: UUID) -> int:
-        return await self._one(lambda row: int(row[0]), "select count(*) from services where org_id = %(org_id)s", org_id=org_id) or 0
+        return await self._count("select count(*) from services where org_id = %(org_id)s", org_id=org_id)
 
     async def add(self, service: Service) -> None:
         await self._run(INSERT, **SERVICE.values(service))
@@ -220,10 +212,7 @@ class Services(Repository):
             forgotten as (
                 delete from end_users e using r where e.org_id = %(org_id)s and e.user_id = r.user_id and {NO_OTHER} returning 1)
             select count(*) from forgotten"""
-        removed_end_users = await self._one(
-            lambda row: int(row[0]), sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until
-        )
-        return removed_end_users or 0
+        return await self._count(sql, org_id=org_id, service_id=service_id, after=after or BEFORE_ALL, until=until)
 
     async def remove_totals(self, org_id: UUID, service_id: UUID, end_users: int) -> None:
         sql = """
@@ -232,6 +221,5 @@ class Services(Repository):
         await self._run(sql, org_id=org_id, service_id=service_id, end_users=end_users)
 
     async def purge(self, service_id: UUID, limit: int) -> None:
-        await self._run(
-            f"{delete_logins_sql('select %(service_id)s::uuid as id')} select 1 from records", service_id=service_id, limit=limit
-        )
+        sql = f"{delete_logins_sql('select %(service_id)s::uuid as id')} select 1 from records"
+        await self._run(sql, service_id=service_id, limit=limit)

@@ -44,8 +44,7 @@ class UsedProofs(Repository):
         return key
 
     async def sweep(self, now: datetime) -> int:
-        had_rows = await self._all(
-            lambda row: bool(row[0]), "select empty_dpop_proofs(slot) from unnest(%(slots)s::int[]) slot", slots=tables_to_empty(now)
-        )
+        sql = "select empty_dpop_proofs(slot) from unnest(%(slots)s::int[]) slot"
+        had_rows = await self._all(lambda row: bool(row[0]), sql, slots=tables_to_empty(now))
         deleted_keys = await self._run("delete from dpop_nonce_keys where period < %(period)s", period=nonce_period(now) - 1)
         return sum(had_rows) + deleted_keys

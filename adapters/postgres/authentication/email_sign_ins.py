@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
@@ -13,8 +13,16 @@ from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
-EMAIL_SIGN_IN: Final = Record(
-    EmailSignIn, "s", email=Email, location=Columns("s.city, s.country", 2, lambda row: None if row[1] is None else Location(*row))
+EMAIL_SIGN_IN: Final = Record(EmailSignIn, "s", email=Email, location=Record(Location, "s").as_field(if_any="country"))
+# Lock the service with `for key share`: it may not be deleted before this row, which refers to it, is
+# committed.
+INSERT: Final = EMAIL_SIGN_IN.insert(
+    "email_sign_ins",
+    "request_hash",
+    source="""
+    where %(service_id)s::uuid is null
+       or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share)
+    returning 1""",
 )
 LIVE: Final = "s.used_at is null and s.expires_at > %(now)s"
 # Lock the row first. Then every concurrent attempt that is counted for the address is also counted
@@ -42,49 +50,15 @@ class EmailSignIns(SealingRepository):
 
     # The secret alone identifies a request, so these two statements cannot name an organization.
     async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
-        return await self._one(
-            EMAIL_SIGN_IN.read,
-            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}",
-            request_hash=request_hash,
-            now=now,
-        )
+        sql = f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.request_hash = %(request_hash)s and s.in_browser and {LIVE}"
+        return await self._one(EMAIL_SIGN_IN.read, sql, request_hash=request_hash, now=now)
 
     async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
-        return await self._one(
-            EMAIL_SIGN_IN.read,
-            f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}",
-            link_hash=link_hash,
-            now=now,
-        )
+        sql = f"select {EMAIL_SIGN_IN.columns} from email_sign_ins s where s.link_hash = %(link_hash)s and {LIVE}"
+        return await self._one(EMAIL_SIGN_IN.read, sql, link_hash=link_hash, now=now)
 
     async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
-        # Lock the service with `for key share`: it may not be deleted before this row, which refers to
-        # it, is committed.
-        location = sign_in.location
-        return await self._exists(
-            """
-            insert into email_sign_ins (id, request_hash, in_browser, email, org_id, service_id, after, saml_state, address, agent, city,
-                                        country, created_at, expires_at)
-            select %(id)s, %(request_hash)s, %(in_browser)s, %(email)s, %(org_id)s, %(service_id)s, %(after)s, %(saml_state)s,
-                   %(address)s, %(agent)s, %(city)s, %(country)s, %(created_at)s, %(expires_at)s
-            where %(service_id)s::uuid is null
-               or exists (select 1 from services where id = %(service_id)s and org_id = %(org_id)s for key share)
-            returning 1""",
-            id=sign_in.id,
-            request_hash=request_hash,
-            in_browser=sign_in.in_browser,
-            email=sign_in.email,
-            org_id=sign_in.org_id,
-            service_id=sign_in.service_id,
-            after=sign_in.after,
-            saml_state=sign_in.saml_state,
-            address=sign_in.address,
-            agent=sign_in.agent,
-            city=location.city if location else None,
-            country=location.country if location else None,
-            created_at=sign_in.created_at,
-            expires_at=sign_in.expires_at,
-        )
+        return await self._exists(INSERT, **EMAIL_SIGN_IN.values(sign_in), request_hash=request_hash)
 
     async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
         return await self._one(
@@ -97,28 +71,18 @@ class EmailSignIns(SealingRepository):
         )
 
     async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
+        sql = "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s"
         await self._write(
-            "update email_sign_ins set user_id = %(user_id)s, link_hash = %(link_hash)s, code = %(code)s where id = %(id)s",
-            id=sign_in_id,
-            user_id=user_id,
-            link_hash=link_hash,
-            code=self._vault.seal(code.encode(), secret_context(sign_in_id)),
+            sql, id=sign_in_id, user_id=user_id, link_hash=link_hash, code=self._vault.seal(code.encode(), secret_context(sign_in_id))
         )
 
     async def remove_older(self, email: Email, created_at: datetime) -> None:
-        await self._write(
-            "delete from email_sign_ins where email = %(email)s and created_at < %(created_at)s", email=email, created_at=created_at
-        )
+        sql = "delete from email_sign_ins where email = %(email)s and created_at < %(created_at)s"
+        await self._write(sql, email=email, created_at=created_at)
 
     async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
-        return (
-            await self._run(
-                "update email_sign_ins set used_at = %(now)s where id = %(id)s and used_at is null and expires_at > %(now)s",
-                id=sign_in_id,
-                now=now,
-            )
-            == 1
-        )
+        sql = "update email_sign_ins set used_at = %(now)s where id = %(id)s and used_at is null and expires_at > %(now)s"
+        return await self._run(sql, id=sign_in_id, now=now) == 1
 
     async def void(self, user_id: UUID) -> None:
         await self._write("delete from email_sign_ins where user_id = %(user_id)s", user_id=user_id)

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.applications.end_users import to_identity
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
@@ -17,6 +18,16 @@ from ports.crypto import SecretContext, Vault
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
+
+TICKET: Final = Record(ProviderTicket, "t", provider=Provider)
+# The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and MAY_IMPERSONATE
+# are missing, because the caller has checked the session under the lock on the account.
+INSERT_TICKET: Final = TICKET.insert(
+    "link_tickets",
+    source=f"""
+    from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
+    returning 1""",
+)
 
 
 def access_token_context(row: str) -> SecretContext:
@@ -46,19 +57,12 @@ class Identities(SealingRepository):
         return ProviderToken(access_token, expires_at, tuple(scopes or ()), can_be_renewed=can_be_renewed)
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
-        return await self._all(
-            to_identity,
-            f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id",
-            user_id=user_id,
-            service_id=service_id,
-        )
+        sql = f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id"
+        return await self._all(to_identity, sql, user_id=user_id, service_id=service_id)
 
     async def list_providers(self, user_id: UUID) -> list[Provider]:
-        return await self._all(
-            lambda row: Provider(row[0]),
-            "select distinct provider from identities where user_id = %(user_id)s order by provider",
-            user_id=user_id,
-        )
+        sql = "select distinct provider from identities where user_id = %(user_id)s order by provider"
+        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         sql = """
@@ -146,54 +150,24 @@ class Identities(SealingRepository):
         return await self._exists(sql, id=renewal.identity_id, until=renewal.until, **self._sealed(renewal.identity_id, tokens))
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
-        await self._run(
-            "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s",
-            id=renewal.identity_id,
-            until=renewal.until,
-        )
+        sql = "update identities set renewing_until = null where id = %(id)s and renewing_until = %(until)s"
+        await self._run(sql, id=renewal.identity_id, until=renewal.until)
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
         return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
 
     async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
-        return await self._one(
-            lambda row: ProviderTicket(row[0], row[1], row[2], row[3], Provider(row[4]), row[5], row[6], row[7]),
-            """
-            select token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after from link_tickets
-            where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s""",
-            token_hash=token_hash,
-            provider=provider,
-            now=now,
-        )
+        sql = f"""
+            select {TICKET.columns} from link_tickets t
+            where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s"""
+        return await self._one(TICKET.read, sql, token_hash=token_hash, provider=provider, now=now)
 
     async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
-        return (
-            await self._run(
-                "delete from link_tickets where token_hash = %(token_hash)s and expires_at > %(now)s", token_hash=token_hash, now=now
-            )
-            == 1
-        )
+        sql = "delete from link_tickets where token_hash = %(token_hash)s and expires_at > %(now)s"
+        return await self._run(sql, token_hash=token_hash, now=now) == 1
 
     async def add_ticket(self, ticket: ProviderTicket) -> bool:
-        # The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and
-        # MAY_IMPERSONATE are missing, because the caller has checked the session under the lock on
-        # the account.
-        return await self._exists(
-            f"""
-            insert into link_tickets (token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after)
-            select %(token_hash)s, s.user_id, s.id, %(browser_session_id)s, %(provider)s, %(now)s, %(expires_at)s, %(after)s
-            from sessions s
-            where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
-            returning 1""",
-            token_hash=ticket.token_hash,
-            user_id=ticket.user_id,
-            session_id=ticket.session_id,
-            browser_session_id=ticket.browser_session_id,
-            provider=ticket.provider,
-            now=ticket.created_at,
-            expires_at=ticket.expires_at,
-            after=ticket.after,
-        )
+        return await self._exists(INSERT_TICKET, **TICKET.values(ticket), now=ticket.created_at)
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)
@@ -206,23 +180,12 @@ class Identities(SealingRepository):
         await self._run(sql, user_id=user_id, identity_id=identity_id)
 
     async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
-        return await self._all(
-            lambda row: Provider(row[0]),
-            "delete from identities where user_id = %(user_id)s and linked_at >= %(since)s returning provider",
-            user_id=user_id,
-            since=since,
-        )
+        sql = "delete from identities where user_id = %(user_id)s and linked_at >= %(since)s returning provider"
+        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id, since=since)
 
     async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
-        return (
-            await self._run(
-                f"delete from identities where {OF_CONTEXT} and provider = %(provider)s",
-                user_id=user_id,
-                service_id=service_id,
-                provider=provider,
-            )
-            == 1
-        )
+        sql = f"delete from identities where {OF_CONTEXT} and provider = %(provider)s"
+        return await self._run(sql, user_id=user_id, service_id=service_id, provider=provider) == 1
 
     async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
         sql = """

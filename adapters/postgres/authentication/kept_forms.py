@@ -24,13 +24,8 @@ class KeptForms(SealingRepository):
         return KeptForm(row[0], row[1], row[2], row[3], fields, row[5], row[6])
 
     async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> KeptForm | None:
-        return await self._one(
-            self._to_kept_form,
-            f"select {COLUMNS} from kept_forms where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s",
-            id=form_id,
-            session_id=session_id,
-            now=now,
-        )
+        sql = f"select {COLUMNS} from kept_forms where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s"
+        return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, now=now)
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> KeptForm | None:
         sql = f"""
@@ -40,11 +35,8 @@ class KeptForms(SealingRepository):
 
     async def add(self, form: KeptForm, limit: int) -> bool:
         # In a statement of its own: the next one then sees the forms of the requests that this one waited for.
-        session = await self._one(
-            lambda row: row[0],
-            "select id from sessions where id = %(session_id)s and ended_at is null for no key update",
-            session_id=form.session_id,
-        )
+        sql = "select id from sessions where id = %(session_id)s and ended_at is null for no key update"
+        session = await self._one(lambda row: row[0], sql, session_id=form.session_id)
         if session is None:
             return False
         await self._run(

@@ -42,12 +42,8 @@ class OAuthCredentials(SealingRepository):
         )
 
     async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
-        return await self._all(
-            lambda row: Provider(row[0]),
-            "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider",
-            org_id=org_id,
-            service_id=service_id,
-        )
+        sql = "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider"
+        return await self._all(lambda row: Provider(row[0]), sql, org_id=org_id, service_id=service_id)
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         await self._run(

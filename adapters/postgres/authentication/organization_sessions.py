@@ -44,8 +44,7 @@ class OrganizationSessions(Repository):
                 update sessions s set ended_at = %(now)s where {LIVES_IN_ORGANIZATION} and s.user_id = any(%(user_ids)s)
                 returning s.personal_token)
             select count(*) from ended s where {NOT_OF_PERSONAL_TOKEN}"""
-        ended = await self._one(lambda row: int(row[0]), sql, org_id=org_id, user_ids=list(user_ids), now=now)
-        return ended or 0
+        return await self._count(sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
         # Keep the codes that were exchanged, as in `end_in_organization`.

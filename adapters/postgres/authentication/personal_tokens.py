@@ -27,7 +27,7 @@ PERSONAL_TOKEN_RECORD: Final = Record(
     PersonalTokenRecord,
     "t",
     token=Record(PersonalTokenContext, "t", id="t.session_id", scopes=lambda names: frozenset(map(ApiScope, names))).as_field(),
-    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any=True), impersonator_id=None, sign_in=None).as_field(),
+    session=session_context(organization="null", acts_in=MEMBERSHIP.as_field(if_any="id"), impersonator_id=None, sign_in=None).as_field(),
     is_allowed="coalesce(a.personal_tokens, false)",
 )
 LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}"
@@ -69,48 +69,28 @@ class PersonalTokens(Repository):
                 as p (id, user_id, token_name, prefix, scopes, org_id, slug, org_name, created_at, expires_at, last_used_at, email, name)
                 on true
             order by p.created_at desc, p.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
-        return PageResult([to_member_token(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(to_member_token, sql, org_id=org_id, now=now, limit=page.limit, offset=page.offset)
 
     async def count_live(self, user_id: UUID, now: datetime) -> int:
-        count = await self._one(
-            lambda row: int(row[0]),
-            f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}",
-            user_id=user_id,
-            now=now,
-        )
-        return count or 0
+        sql = f"select count(*) from sessions s where s.user_id = %(user_id)s and s.personal_token and {SESSION_NOT_ENDED}"
+        return await self._count(sql, user_id=user_id, now=now)
 
     async def add(self, token: PersonalToken, token_hash: bytes, caller: Caller) -> None:
-        await self._run(
-            """
+        sql = """
             with begun as (
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token)
-                values (%(id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s, true)
+                values (%(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
+                        true)
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)
-            select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun""",
-            id=token.id,
-            user_id=token.user_id,
-            org_id=token.org_id,
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-            address=caller.address,
-            agent=caller.agent,
-            token_hash=token_hash,
-            name=token.name,
-            prefix=token.prefix,
-            scopes=[scope.value for scope in token.scopes],
+            select id, %(org_id)s, %(token_hash)s, %(name)s, %(prefix)s, %(scopes)s, %(created_at)s, %(expires_at)s from begun"""
+        await self._run(
+            sql, **PERSONAL_TOKEN.values(token), user_id=token.user_id, address=caller.address, agent=caller.agent, token_hash=token_hash
         )
 
     async def user_in_organization(self, org_id: UUID, token_id: UUID, now: datetime) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            f"select s.user_id from {IN_ORGANIZATION} and t.session_id = %(token_id)s",
-            org_id=org_id,
-            token_id=token_id,
-            now=now,
-        )
+        sql = f"select s.user_id from {IN_ORGANIZATION} and t.session_id = %(token_id)s"
+        return await self._one(lambda row: row[0], sql, org_id=org_id, token_id=token_id, now=now)
 
     async def end(self, user_id: UUID, token_id: UUID, now: datetime) -> PersonalToken | None:
         sql = f"""

@@ -1,26 +1,25 @@
 """Storage of reauthentications that are not complete yet."""
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sessions import EmailedCode, PendingReauthentication
 from core.kernel.providers import Provider
+
+CODE: Final = Record(EmailedCode, "r", salt="r.code_salt", expires_at="r.code_expires_at")
+SAVE_CODE: Final = f"""
+    {CODE.insert("reauthentications", "session_id")}
+    on conflict (session_id) do update set {CODE.overwrites(without=())}, failures = 0"""
 
 
 class Reauthentications(Repository):
     """Implements `ports.storage.authentication.sign_ins.Reauthentications` and `ReauthenticationCodeAttempts`."""
 
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
-        sql = """
-            insert into reauthentications (session_id, address_hash, code_salt, code_hash, code_expires_at)
-            values (%(session_id)s, %(address_hash)s, %(salt)s, %(code_hash)s, %(expires_at)s)
-            on conflict (session_id) do update set
-                address_hash = excluded.address_hash, code_salt = excluded.code_salt, code_hash = excluded.code_hash,
-                code_expires_at = excluded.code_expires_at, failures = 0"""
-        await self._run(
-            sql, session_id=session_id, address_hash=code.address_hash, salt=code.salt, code_hash=code.code_hash, expires_at=code.expires_at
-        )
+        await self._run(SAVE_CODE, **CODE.values(code), session_id=session_id)
 
     async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
         sql = """
@@ -29,18 +28,15 @@ class Reauthentications(Repository):
         await self._run(sql, session_id=session_id, provider=provider, now=now)
 
     async def load(self, session_id: UUID) -> PendingReauthentication | None:
-        return await self._one(
-            lambda row: PendingReauthentication(Provider(row[0]), row[1]),
-            "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null",
-            session_id=session_id,
-        )
+        sql = "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null"
+        return await self._one(lambda row: PendingReauthentication(Provider(row[0]), row[1]), sql, session_id=session_id)
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
-        sql = """
-            update reauthentications set failures = failures + 1
+        sql = f"""
+            update reauthentications r set failures = failures + 1
             where session_id = %(session_id)s and failures < %(tries)s and code_expires_at > %(now)s
-            returning address_hash, code_salt, code_hash, code_expires_at"""
-        return await self._one(lambda row: EmailedCode(*row), sql, session_id=session_id, tries=tries, now=now)
+            returning {CODE.columns}"""
+        return await self._one(CODE.read, sql, session_id=session_id, tries=tries, now=now)
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
         sql = """

@@ -56,12 +56,12 @@ ROTATED: Final = Record(
     session_id="e.id",
     email=Email,
     org_slug="e.slug",
-    service=CONTEXT.as_field(if_any=True),
+    service=CONTEXT.as_field(if_any="id"),
     entitlement=ENTITLEMENT.as_field(),
     # None during an impersonation
-    authentication=Record(Authentication, "e", at="case when e.impersonator_id is null then e.authenticated_at end").as_field(if_any=True),
+    authentication=Record(Authentication, "e", at="case when e.impersonator_id is null then e.authenticated_at end").as_field(if_any="at"),
     openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
-    facts=USER_FACTS.as_field(if_any=True),
+    facts=USER_FACTS.as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
 )
 REFRESH_TOKEN_STATE: Final = Record(

@@ -40,16 +40,16 @@ def session_context(**further: Description) -> Record[SessionContext]:
     """Return the record of a session `s` and its user `u`. The fields `further` differ by the kind of the session."""
     own: dict[str, Description] = {"user_id": "u.id", "email": Email, "impersonator_id": "s.impersonator_id"}
     others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in"))
-    return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any=True), **further})
+    return Record(SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})
 
 
 OF_USER: Final[Mapping[str, Description]] = {
-    "organization": ORGANIZATION.as_field(if_any=True),
+    "organization": ORGANIZATION.as_field(if_any="id"),
     "mfa_missing": "s.mfa_missing and u.mfa_enabled_at is not null",
     "impersonated_in": "s.impersonated_in",
 }
 SESSION_CONTEXT: Final = session_context(**OF_USER)
-SESSION_CONTEXT_IN: Final = session_context(**OF_USER, acts_in=MEMBERSHIP.as_field(if_any=True))
+SESSION_CONTEXT_IN: Final = session_context(**OF_USER, acts_in=MEMBERSHIP.as_field(if_any="id"))
 APPLICATION_SESSION: Final = session_context(organization="null", uses_service="r.user_id is not null", service=CONTEXT.as_field())
 SESSION_JOINS: Final = f"""
     from sessions s

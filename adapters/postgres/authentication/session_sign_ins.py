@@ -28,12 +28,8 @@ class SessionSignIns(Repository):
         return await self._one(lambda row: (row[0], row[1], row[2]), sql, session_id=session_id, user_id=user_id)
 
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
-        return await self._one(
-            BROWSER_SESSION.read,
-            f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s",
-            session_id=session_id,
-            user_id=user_id,
-        )
+        sql = f"select {BROWSER_SESSION.columns} from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s"
+        return await self._one(BROWSER_SESSION.read, sql, session_id=session_id, user_id=user_id)
 
     async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
         sql = """

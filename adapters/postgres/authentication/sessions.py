@@ -81,8 +81,7 @@ class Sessions(Repository):
         await self._write(REQUIRE_LIVE, session_id=person.session_id, user_id=person.user_id, now=now)
 
     async def list_live(self, user_id: UUID, limit: int, now: datetime) -> PageResult[LiveSession]:
-        rows = await self._all(lambda row: row, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
-        return PageResult([LIVE_SESSION.read(row[1:]) for row in rows], rows[0][0] if rows else 0)
+        return await self._page(LIVE_SESSION.read, LIST_LIVE_SESSIONS, user_id=user_id, limit=limit, now=now)
 
     async def begin(self, session: Session, refresh_hash: bytes) -> None:
         sql = f"""
@@ -96,18 +95,12 @@ class Sessions(Repository):
     async def ends_at(self, session_id: UUID, user_id: UUID, now: datetime) -> datetime | None:
         # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing: the caller has locked the account, and
         # its user is a platform owner, who cannot be impersonated.
-        return await self._one(
-            lambda row: row[0],
-            f"select s.ends_at from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}",
-            session_id=session_id,
-            user_id=user_id,
-            now=now,
-        )
+        sql = f"select s.ends_at from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED}"
+        return await self._one(lambda row: row[0], sql, session_id=session_id, user_id=user_id, now=now)
 
     async def end(self, session_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null", session_id=session_id, now=now
-        )
+        sql = "update sessions set ended_at = %(now)s where id = %(session_id)s and ended_at is null"
+        await self._run(sql, session_id=session_id, now=now)
 
     async def replace_in_browser(self, browser_hash: bytes, successor: UUID, now: datetime) -> None:
         sql = """
@@ -136,19 +129,12 @@ class Sessions(Repository):
         return ended > 0
 
     async def end_others(self, user_id: UUID, kept: UUID, now: datetime) -> None:
-        await self._run(
-            "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null",
-            user_id=user_id,
-            kept=kept,
-            now=now,
-        )
+        sql = "update sessions set ended_at = %(now)s where user_id = %(user_id)s and id <> %(kept)s and ended_at is null"
+        await self._run(sql, user_id=user_id, kept=kept, now=now)
 
     async def end_personal_tokens(self, user_id: UUID, now: datetime) -> None:
-        await self._run(
-            "update sessions set ended_at = %(now)s where user_id = %(user_id)s and personal_token and ended_at is null",
-            user_id=user_id,
-            now=now,
-        )
+        sql = "update sessions set ended_at = %(now)s where user_id = %(user_id)s and personal_token and ended_at is null"
+        await self._run(sql, user_id=user_id, now=now)
 
     async def end_on_device(self, user_id: UUID, device_id: UUID, now: datetime) -> None:
         sql = f"""
@@ -172,7 +158,6 @@ class Sessions(Repository):
                 {DENY} and d.service_id = %(service_id)s and a.user_id = %(user_id)s"""
             await self._run(sql, **values)
         # End them first, so that applications get their notices.
-        await self._run(
-            f"update sessions s set ended_at = %(now)s where s.user_id = %(user_id)s and s.ended_at is null {of_service}", now=now, **values
-        )
+        sql = f"update sessions s set ended_at = %(now)s where s.user_id = %(user_id)s and s.ended_at is null {of_service}"
+        await self._run(sql, now=now, **values)
         await self._run(f"delete from sessions s where s.user_id = %(user_id)s {of_service}", **values)

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.billing.model.checkout import Checkout, CheckoutMatch
 from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_objects import CheckoutMetadata
+
+METADATA: Final = Record(CheckoutMetadata, "c")
 
 
 class Checkouts(Repository):
@@ -18,11 +22,8 @@ class Checkouts(Repository):
             """
             insert into billing_checkouts (id, org_id, service_id, user_id, plan_id, price_id, created_at, check_at)
             values (%(id)s, %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, %(price_id)s, %(created_at)s, %(check_at)s)""",
+            **METADATA.values(checkout.metadata),
             id=checkout.id,
-            org_id=checkout.metadata.org_id,
-            service_id=checkout.metadata.service_id,
-            user_id=checkout.metadata.user_id,
-            plan_id=checkout.metadata.plan_id,
             price_id=checkout.price_id,
             created_at=checkout.created_at,
             check_at=check_at,
@@ -63,9 +64,7 @@ class Checkouts(Repository):
         # A subscription has at most one checkout, and a checkout at most one subscription. So if a
         # checkout has this subscription, it is the only candidate. If none has it, the candidates
         # are the checkouts without a subscription.
-        return await self._one(
-            lambda row: CheckoutMatch(row[0], row[1]),
-            """
+        sql = """
             select c.is_meant, c.is_price from (
                 select true as is_known, price_id = coalesce(%(price_id)s, price_id) as is_price,
                        (org_id, service_id, user_id, plan_id) = (%(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s) as is_meant
@@ -74,28 +73,16 @@ class Checkouts(Repository):
                 select false, price_id = coalesce(%(price_id)s, price_id), true from billing_checkouts
                 where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s and plan_id = %(plan_id)s
                   and provider_subscription_id is null) c
-            order by c.is_known desc, c.is_price desc limit 1""",
-            id=id_,
-            price_id=price_id,
-            org_id=metadata.org_id,
-            service_id=metadata.service_id,
-            user_id=metadata.user_id,
-            plan_id=metadata.plan_id,
-        )
+            order by c.is_known desc, c.is_price desc limit 1"""
+        return await self._one(lambda row: CheckoutMatch(row[0], row[1]), sql, id=id_, price_id=price_id, **METADATA.values(metadata))
 
     async def metadata_of(self, id_: str) -> CheckoutMetadata | None:
-        return await self._one(
-            lambda row: CheckoutMetadata(*row),
-            "select org_id, service_id, user_id, plan_id from billing_checkouts where provider_subscription_id = %(id)s",
-            id=id_,
-        )
+        sql = f"select {METADATA.columns} from billing_checkouts c where c.provider_subscription_id = %(id)s"
+        return await self._one(METADATA.read, sql, id=id_)
 
     async def stop_checks(self, org_id: UUID, id_: str) -> None:
-        await self._run(
-            "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s",
-            org_id=org_id,
-            id=id_,
-        )
+        sql = "update billing_checkouts set check_at = null where provider_subscription_id = %(id)s and org_id = %(org_id)s"
+        await self._run(sql, org_id=org_id, id=id_)
 
     async def claim(self, now: datetime, until: datetime, since: datetime, begun_by: datetime) -> OpenCheckouts | None:
         # If the provider's response was lost, the checkout has no customer. Then the organization's

@@ -1,5 +1,6 @@
 """Events of the payment provider, and the facts about its subscriptions."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -8,6 +9,7 @@ import structlog
 
 from adapters.postgres.billing.customers import BY_CUSTOMER
 from adapters.postgres.billing.subscriptions import PLAN, STORED_SUBSCRIPTION
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from core.billing.model.provider_facts import LatestEvent, LockedSubscription, PaidPeriod, SubscriptionFacts
 from core.billing.model.subscriptions import SubscribedPlan, Subscription
@@ -16,18 +18,32 @@ from ports.crypto import SealBroken, SecretContext
 
 log = structlog.get_logger("storage")
 
-# In the order in which `_to_facts` reads them
-FACTS: Final = """
-    provider_subscription_id, org_id, customer_id, object_at, at_creation, status, price_id, period_end, period_at, period_at_creation,
-    paid_at, paid_ats, paid_untils, failed_at, action_at, action_page, latest, ended, waits_for"""
+FACTS: Final = Record(
+    SubscriptionFacts,
+    "f",
+    id="f.provider_subscription_id",
+    paid=Columns(
+        "f.paid_ats, f.paid_untils",
+        2,
+        lambda row: tuple(map(PaidPeriod, *row)),
+        lambda paid: {"paid_ats": [each.at for each in paid], "paid_untils": [each.until for each in paid]},
+    ),
+    action_page=None,
+    latest=LatestEvent,
+)
 RECORD_EVENT: Final = """
     insert into billing_events (id, received_at) values (%(event_id)s, %(now)s) on conflict do nothing returning 1"""
 # The update changes only the time. It locks an existing row, and returns the values that other
 # transactions wrote while it waited.
 LOCK_FACTS: Final = f"""
-    insert into billing_facts (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
+    insert into billing_facts as f (provider_subscription_id, heard_at) values (%(id)s, %(now)s)
     on conflict (provider_subscription_id) do update set heard_at = excluded.heard_at
-    returning {FACTS}"""
+    returning {FACTS.columns}, f.action_page"""
+SAVE_FACTS: Final = f"""
+    update billing_facts set
+        {FACTS.assignments(without=("provider_subscription_id",))}, action_page = %(action_page)s,
+        heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
+    where provider_subscription_id = %(provider_subscription_id)s"""
 OUR_SUBSCRIPTION: Final = f"""
     select {STORED_SUBSCRIPTION.columns}
     from billing_facts f
@@ -51,30 +67,10 @@ class Billing(SealingRepository):
         return self._one_deferred(lambda _: True, RECORD_EVENT, event_id=event_id, now=now)
 
     def _to_facts(self, row: Row) -> SubscriptionFacts:
-        return SubscriptionFacts(
-            id=row[0],
-            org_id=row[1],
-            customer_id=row[2],
-            object_at=row[3],
-            at_creation=row[4],
-            status=row[5],
-            price_id=row[6],
-            period_end=row[7],
-            period_at=row[8],
-            period_at_creation=row[9],
-            paid_at=row[10],
-            paid=tuple(map(PaidPeriod, row[11], row[12])),
-            failed_at=row[13],
-            action_at=row[14],
-            action_page=self._open_page(row[0], row[15]),
-            latest=None if row[16] is None else LatestEvent(row[16]),
-            ended=row[17],
-            waits_for=row[18],
-        )
+        facts, sealed = FACTS.read(row), row[FACTS.width]
+        return facts if sealed is None else replace(facts, action_page=self._open_page(facts.id, sealed))
 
-    def _open_page(self, id_: str, sealed: bytes | None) -> str | None:
-        if sealed is None:
-            return None
+    def _open_page(self, id_: str, sealed: bytes) -> str | None:
         try:
             return self._vault.open(sealed, action_page_context(id_)).decode()
         except SealBroken as error:  # the other facts are still valid
@@ -99,39 +95,15 @@ class Billing(SealingRepository):
         return LockedSubscription(facts.value, subscription)
 
     async def find_facts(self, id_: str) -> SubscriptionFacts | None:
-        return await self._one(self._to_facts, f"select {FACTS} from billing_facts where provider_subscription_id = %(id)s", id=id_)
+        sql = f"select {FACTS.columns}, f.action_page from billing_facts f where f.provider_subscription_id = %(id)s"
+        return await self._one(self._to_facts, sql, id=id_)
 
     async def save_facts(self, facts: SubscriptionFacts, now: datetime, *, check_at: datetime | Keep | None) -> None:
+        page = facts.action_page
         await self._write(
-            """
-            update billing_facts set
-                org_id = %(org_id)s, customer_id = %(customer_id)s, object_at = %(object_at)s, at_creation = %(at_creation)s,
-                status = %(status)s, price_id = %(price_id)s, period_end = %(period_end)s,
-                period_at = %(period_at)s, period_at_creation = %(period_at_creation)s, paid_at = %(paid_at)s,
-                paid_ats = %(paid_ats)s, paid_untils = %(paid_untils)s,
-                failed_at = %(failed_at)s, action_at = %(action_at)s, action_page = %(action_page)s,
-                latest = %(latest)s, ended = %(ended)s, waits_for = %(waits_for)s,
-                heard_at = %(now)s, check_at = case when %(keeps_check)s then check_at else %(check_at)s end
-            where provider_subscription_id = %(id)s""",
-            id=facts.id,
-            org_id=facts.org_id,
-            customer_id=facts.customer_id,
-            object_at=facts.object_at,
-            at_creation=facts.at_creation,
-            status=facts.status,
-            price_id=facts.price_id,
-            period_end=facts.period_end,
-            period_at=facts.period_at,
-            period_at_creation=facts.period_at_creation,
-            paid_at=facts.paid_at,
-            paid_ats=[paid.at for paid in facts.paid],
-            paid_untils=[paid.until for paid in facts.paid],
-            failed_at=facts.failed_at,
-            action_at=facts.action_at,
-            action_page=None if facts.action_page is None else self._vault.seal(facts.action_page.encode(), action_page_context(facts.id)),
-            latest=facts.latest,
-            ended=facts.ended,
-            waits_for=facts.waits_for,
+            SAVE_FACTS,
+            **FACTS.values(facts),
+            action_page=None if page is None else self._vault.seal(page.encode(), action_page_context(facts.id)),
             now=now,
             keeps_check=check_at is KEEP,
             check_at=None if check_at is KEEP else check_at,
@@ -159,12 +131,8 @@ class Billing(SealingRepository):
         return await self._one(lambda row: row[0], "select min(check_at) from billing_facts")
 
     async def reschedule_check(self, id_: str, until: datetime, at: datetime) -> None:
-        await self._run(
-            "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s",
-            id=id_,
-            until=until,
-            at=at,
-        )
+        sql = "update billing_facts set check_at = %(at)s where provider_subscription_id = %(id)s and check_at = %(until)s"
+        await self._run(sql, id=id_, until=until, at=at)
 
     async def check_subscriptions_of_customer(self, org_id: UUID | None, customer_id: str, now: datetime) -> None:
         # Lock order: facts by id, as in every statement that locks several of them.

@@ -95,17 +95,11 @@ class Subscriptions(Repository):
     async def page(
         self, org_id: UUID, service_id: UUID, status: SubscriptionStatus | None, limit: int, offset: int, now: datetime
     ) -> PageResult[Subscription]:
-        rows = await self._all(lambda row: row, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
-        return PageResult([SUBSCRIPTION.read(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
+        return await self._page(SUBSCRIPTION.read, _page(status), org_id=org_id, service_id=service_id, limit=limit, offset=offset, now=now)
 
     async def counts(self, org_id: UUID, service_id: UUID, now: datetime) -> Mapping[SubscriptionStatus, int]:
-        counted = await self._one(
-            lambda row: dict(zip(COUNTS, row, strict=True)),
-            f"select {', '.join(COUNTS.values())} {OF_SERVICE}",
-            org_id=org_id,
-            service_id=service_id,
-            now=now,
-        )
+        sql = f"select {', '.join(COUNTS.values())} {OF_SERVICE}"
+        counted = await self._one(lambda row: dict(zip(COUNTS, row, strict=True)), sql, org_id=org_id, service_id=service_id, now=now)
         return counted or dict.fromkeys(COUNTS, 0)
 
     async def of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
@@ -131,9 +125,8 @@ class Subscriptions(Repository):
     async def lock_of_user(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> Subscription | None:
         # This statement may wait for the sweeper. The sweeper only marks overdue subscriptions, so
         # the same subscription still comes first.
-        return await self._one(
-            SUBSCRIPTION.read, f"{OF_USER} for no key update of s", org_id=org_id, service_id=service_id, user_id=user_id, now=now
-        )
+        sql = f"{OF_USER} for no key update of s"
+        return await self._one(SUBSCRIPTION.read, sql, org_id=org_id, service_id=service_id, user_id=user_id, now=now)
 
     async def lock_of_provider(self, org_id: UUID, provider_subscription_id: str) -> Subscription | None:
         sql = f"""
@@ -142,32 +135,19 @@ class Subscriptions(Repository):
         return await self._one(SUBSCRIPTION.read, sql, org_id=org_id, provider_subscription_id=provider_subscription_id)
 
     async def exists(self, org_id: UUID, subscription_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s",
-            org_id=org_id,
-            subscription_id=subscription_id,
-        )
+        sql = "select 1 from subscriptions where org_id = %(org_id)s and id = %(subscription_id)s"
+        return await self._exists(sql, org_id=org_id, subscription_id=subscription_id)
 
     async def add(self, subscription: Subscription) -> None:
-        await self._run(
-            """
+        sql = """
             with added as (
                 insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end,
                                            provider_subscription_id, created_at, updated_at)
                 values (%(id)s, %(org_id)s, %(service_id)s, %(user_id)s, %(plan_id)s, %(status)s, %(current_period_end)s,
                         %(provider_subscription_id)s, %(created_at)s, %(created_at)s)
                 returning service_id)
-            update services v set subscription_count = subscription_count + 1 from added where v.id = added.service_id""",
-            id=subscription.id,
-            org_id=subscription.org_id,
-            service_id=subscription.service_id,
-            user_id=subscription.user_id,
-            plan_id=subscription.plan.id,
-            status=subscription.status,
-            current_period_end=subscription.current_period_end,
-            provider_subscription_id=subscription.provider_subscription_id,
-            created_at=subscription.created_at,
-        )
+            update services v set subscription_count = subscription_count + 1 from added where v.id = added.service_id"""
+        await self._run(sql, **STORED_SUBSCRIPTION.values(subscription), plan_id=subscription.plan.id)
         self._signal_end(subscription)
 
     async def save(self, old: Subscription, new: Subscription, now: datetime) -> None:
@@ -218,10 +198,8 @@ class Subscriptions(Repository):
         return await self._all(SUBSCRIPTION.read, sql, now=now, limit=limit)
 
     async def next_expiry(self) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            "select min(current_period_end) from subscriptions where status = 'active' and provider_subscription_id is null",
-        )
+        sql = "select min(current_period_end) from subscriptions where status = 'active' and provider_subscription_id is null"
+        return await self._one(lambda row: row[0], sql)
 
     def _signal_end(self, subscription: Subscription) -> None:
         if subscription.status is SubscriptionStatus.ACTIVE and subscription.provider_subscription_id is None:

@@ -39,8 +39,9 @@ Description = LiteralString | Convert | Column | Columns | None
 class Record(Generic[T]):
     """A dataclass, and for each field the column with its name in the table with this alias.
 
-    Keyword arguments describe the fields that differ: by SQL, by the function that converts what is
-    read, by a `Column`, or by `Columns`, which come last in a row. None leaves a field at its default.
+    A keyword argument describes a field that differs. A string is its SQL, and a function converts the
+    value that was read. A `Column` has both, and the conversion for writing. `Columns` are several
+    columns, and come last in the row. None: the field has no column, and keeps its default.
     """
 
     def __init__(self, kind: type[T], alias: LiteralString, /, **special: Description) -> None:
@@ -64,10 +65,13 @@ class Record(Generic[T]):
                     defaults[field.name] = field.default
                 case convert:
                     self._columns[field.name] = Column(read=convert)
-        self._sql = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
-        self.columns: LiteralString = ", ".join([*self._sql.values(), *(part.sql for part in self._parts.values())])
-        # A row is read in four steps that take a third less time than a call with keywords: its columns, their conversions, its parts,
-        # and all of it in the order of the fields.
+        sql: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
+        self.columns: LiteralString = ", ".join([*sql.values(), *(part.sql for part in self._parts.values())])
+        # Fields of other tables, or with an expression, are only read.
+        self._own_columns = [(name, own, self._columns[name].write) for name in sql if (own := self._own_name(sql[name])).isidentifier()]
+        self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
+        # A call with keywords would take half as long again. So the values are converted in a list, and then sorted into the order of
+        # the fields.
         self._count = self.width = len(self._columns)
         self._reads = [(index, column.read) for index, column in enumerate(self._columns.values()) if column.read is not None]
         self._slices: list[tuple[Callable[[Row], object], slice]] = []
@@ -93,41 +97,56 @@ class Record(Generic[T]):
             return self._make(**dict(zip(self._keywords, values, strict=True)))
         return self._make(*self._in_order(values))
 
-    def read_if_any(self, row: Row) -> T | None:
-        """Return the record, or None if its first column is null, as an outer join returns it."""
-        return None if row[0] is None else self.read(row)
+    def if_any(self, key: str) -> Callable[[Row], T | None]:
+        """Return a reader for outer joins. It returns None if the column of the field `key` is null, so choose one that never is."""
+        index = [*self._columns].index(key)
+        return lambda row: None if row[index] is None else self.read(row)
 
     def values(self, record: T) -> dict[str, object]:
-        """Return the stored values by the names of their columns. Tuples are stored as arrays."""
+        """Return the values of the columns of the table, by their names. Tuples are stored as arrays."""
         stored: dict[str, object] = {}
-        for name, column in self._columns.items():
+        for name, own, write in self._own_columns:
             value = getattr(record, name)
             if isinstance(value, tuple):
                 value = list(value)
-            stored[self._own_name(self._sql[name])] = value if value is None or column.write is None else column.write(value)
-        for name, part in self._parts.items():
-            if part.values is not None:
-                stored |= part.values(getattr(record, name))
+            stored[own] = value if value is None or write is None else write(value)
+        for name, values in self._own_parts:
+            stored |= values(getattr(record, name))
         return stored
 
-    def insert(self, table: LiteralString, *further: LiteralString) -> LiteralString:
-        """Return the statement that inserts `values`, and the parameters for further columns of the same names."""
+    def insert(self, table: LiteralString, *further: LiteralString, source: LiteralString | None = None) -> LiteralString:
+        """Return the statement that inserts `values`, and the parameters for further columns of the same names.
+
+        `source` is the `from` or `where` of a query, and the record is inserted if the query has a row.
+        """
         names = [*self._stored(), *further]
-        return f"insert into {table} ({', '.join(names)}) values ({', '.join(f'%({name})s' for name in names)})"
+        parameters = ", ".join(f"%({name})s" for name in names)
+        row = f"values ({parameters})" if source is None else f"select {parameters} {source}"
+        return f"insert into {table} ({', '.join(names)}) {row}"
 
     def assignments(self, *, without: Collection[str]) -> LiteralString:
         """Return the assignments of an update that sets all columns to `values`, except the columns `without`."""
         return ", ".join(f"{name} = %({name})s" for name in self._stored() if name not in without)
 
+    def overwrites(self, *, without: Collection[str]) -> LiteralString:
+        """Return the assignments of `on conflict do update` that overwrite all columns, except the columns `without`."""
+        return ", ".join(f"{name} = excluded.{name}" for name in self._stored() if name not in without)
+
     def _stored(self) -> list[LiteralString]:
         names = [self._own_name(column) for column in self.columns.split(", ")]
-        if not all(name.isidentifier() for name in names):
+        # The SQL of a field can have ", " as well.
+        if len(names) != self.width or not all(name.isidentifier() for name in names):
             raise TypeError(f"only columns of the table can be stored, and not all of these are: {self.columns}")
         return names
 
     def _own_name(self, column: LiteralString) -> LiteralString:
         return column.removeprefix(f"{self._alias}.")
 
-    def as_field(self, *, if_any: bool = False) -> Columns:
-        """Return the columns as those of one field of another record. `if_any`: the field is None if the first column is null."""
-        return Columns(self.columns, self.width, self.read_if_any if if_any else self.read, self.values)
+    def as_field(self, *, if_any: str | None = None) -> Columns:
+        """Return the columns as those of one field of another record. `if_any`: the field is None if the column of this one is null."""
+        if if_any is None:
+            return Columns(self.columns, self.width, self.read, self.values)
+        return Columns(self.columns, self.width, self.if_any(if_any), self._values_if_any)
+
+    def _values_if_any(self, record: T | None) -> dict[str, object]:
+        return dict.fromkeys(self._stored()) if record is None else self.values(record)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Generic, LiteralString, TypeVar
 from adapters.postgres.engine.driver import Answer
 from adapters.postgres.engine.pool import translated
 from adapters.postgres.engine.scope import Scope
+from core.kernel.values import PageResult
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -39,6 +40,15 @@ class Repository:
         with translated(self.constraints):
             rows = await self._connection.rows(sql, parameters)
         return [to_value(row) for row in rows]
+
+    async def _count(self, sql: LiteralString, **parameters: object) -> int:
+        """Return the number in the first row, or 0 if there is no row."""
+        return await self._one(lambda row: int(row[0]), sql, **parameters) or 0
+
+    async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> PageResult[T]:
+        """Return the page in rows that start with the total. For an empty page, the statement returns one row with nulls, or none."""
+        rows = await self._all(lambda row: row, sql, **parameters)
+        return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 
     async def _run(self, sql: LiteralString, **parameters: object) -> int:
         """Execute the statement and return the number of affected rows."""

@@ -3,14 +3,11 @@
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.eventing.model.audit import ANONYMOUS, MAX_LISTED, SYSTEM, AuditActor, AuditEntry, AuditFilter, resolve_actor
 from core.kernel.values import Page, PageResult
 
-COLUMNS: Final = (
-    "l.id, l.org_id, l.action, l.target_type, l.target_id, l.actor_id, l.impersonator_id, l.address, l.agent, l.success, l.details, "
-    "l.created_at, l.actor_kind, l.actor_name"
-)
 # Each combination of filters is a separate statement, so that each gets a plan with the index that
 # provides its order.
 FILTERS: Final[dict[str, LiteralString]] = {
@@ -27,30 +24,29 @@ FILTERS: Final[dict[str, LiteralString]] = {
     "since": "and l.created_at >= %(since)s",
     "until": "and l.created_at < %(until)s",
     "before_id": "and (l.created_at, l.id) < (%(before)s, %(before_id)s)",
+    # Only of the platform's log
+    "impersonator_id": "and l.impersonator_id = %(impersonator_id)s",
+    "session_id": "and l.details ->> 'session_id' = %(session_id)s",
 }
 NEWEST_FIRST: Final = "order by l.created_at desc, l.id desc"
 
 
-def to_entry(row: Row) -> AuditEntry:
-    address = row[7]
-    return AuditEntry(
-        id=row[0],
-        org_id=row[1],
-        action=row[2],
-        target_type=row[3],
-        target_id=row[4],
-        actor=resolve_actor(row[5], row[12], _to_account(row[5], row[14], row[15]), address, row[13]),
-        impersonator=None if row[6] is None else resolve_actor(row[6], None, _to_account(row[6], row[16], row[17]), address),
-        address=address,
-        agent=row[8],
-        success=row[9],
-        details=row[10],
-        created_at=row[11],
-    )
+def _to_actor(row: Row) -> AuditActor:
+    actor_id, kind, name, address, email, is_platform_owner = row
+    account = None if email is None else AuditActor(str(actor_id), email, bool(is_platform_owner))
+    return resolve_actor(actor_id, kind, account, address, name)
 
 
-def _to_account(user_id: UUID | None, email: str | None, is_platform_owner: bool | None) -> AuditActor | None:
-    return None if email is None else AuditActor(str(user_id), email, bool(is_platform_owner))
+# An entry `l` with the accounts of its actor and its impersonator, `a` and `i`
+ENTRY: Final = Record(
+    AuditEntry,
+    "l",
+    actor=Columns("l.actor_id, l.actor_kind, l.actor_name, l.address, a.email, a.is_platform_owner", 6, _to_actor),
+    impersonator=Columns(
+        "l.impersonator_id, null, null, l.address, i.email, i.is_platform_owner", 6, lambda row: None if row[0] is None else _to_actor(row)
+    ),
+)
+ACCOUNTS: Final = "left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id"
 
 
 def filter_values(filter_: AuditFilter) -> dict[str, object]:
@@ -81,8 +77,8 @@ class Audit(Repository):
         return PageResult(await self._entries(org_id, values, page.limit, page.offset), total)
 
     async def by_id(self, org_id: UUID, entry_id: UUID) -> AuditEntry | None:
-        entry = f"select {COLUMNS} from audit_log l where l.id = %(id)s and l.org_id = %(org_id)s"
-        return await self._one(to_entry, _with_accounts(entry), org_id=org_id, id=entry_id)
+        sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and l.org_id = %(org_id)s"
+        return await self._one(ENTRY.read, sql, org_id=org_id, id=entry_id)
 
     async def batch(self, org_id: UUID, filter_: AuditFilter, last: AuditEntry | None, limit: int) -> list[AuditEntry]:
         values = filter_values(filter_)
@@ -112,40 +108,46 @@ class Audit(Repository):
         await self._run(sql, org_id=org_id, user_id=str(user_id), service_slug=service_slug)
 
     async def mark_failed(self, entry_id: UUID) -> None:
-        await self._run(
-            "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'", id=entry_id
-        )
+        sql = "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'"
+        await self._run(sql, id=entry_id)
 
     async def _total(self, org_id: UUID, filter_: AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with the number of entries of the target or actor, which can be a large part of
         # the log.
         if filter_.success is not None or filter_.since is not None or filter_.until is not None:
-            counted = f"select from audit_log l where l.org_id = %(org_id)s {_where(values)} limit %(most)s"
+            counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
-            return await self._one(lambda row: int(row[0]), count, org_id=org_id, most=MAX_LISTED, **values) or 0
+            return await self._count(count, org_id=org_id, most=MAX_LISTED, **values)
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
         total = "select count(*) from audit_log l" if is_counted else "select coalesce(sum(l.total), 0)::bigint from audit_totals l"
-        return (
-            await self._one(lambda row: int(row[0]), f"{total} where l.org_id = %(org_id)s {_where(values)}", org_id=org_id, **values) or 0
-        )
+        count = f"{total} where l.org_id = %(org_id)s {where(values)}"
+        return await self._count(count, org_id=org_id, **values)
 
     async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[AuditEntry]:
-        newest = f"{_page(values)} {NEWEST_FIRST} limit %(limit)s offset %(offset)s"
-        return await self._all(to_entry, _with_accounts(newest), org_id=org_id, limit=limit, offset=offset, **values)
+        sql = newest_sql("l.org_id = %(org_id)s", values)
+        return await self._all(ENTRY.read, sql, org_id=org_id, limit=limit, offset=offset, **values)
 
 
-def _where(values: dict[str, object]) -> LiteralString:
+def where(values: dict[str, object]) -> LiteralString:
+    """Return the conditions of the filters with these parameters."""
     return " ".join(text for name, text in FILTERS.items() if name in values)
 
 
-def _with_accounts(entries: LiteralString) -> LiteralString:
-    """Return the statement that reads these entries with the accounts of their actors."""
+def newest_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralString:
+    """Return the query for a page of the entries that fulfill `of_log` and the filters, newest first, in the columns of ENTRY."""
+    newest: LiteralString = f"select l.* from audit_log l where {of_log} {where(values)}"
+    if "actions" in values:
+        # One lateral query per action: with several actions in one condition, no index provides the
+        # order, and a search for a rare action would read the whole log.
+        others = where({name: value for name, value in values.items() if name != "actions"})
+        newest = f"""
+            select l.* from unnest(%(actions)s::text[]) as selected (action) cross join lateral (
+                select l.* from audit_log l where {of_log} and l.action = selected.action {others}
+                {NEWEST_FIRST} limit %(limit)s + %(offset)s) l"""
     return f"""
-        with entries as ({entries})
-        select l.*, a.email, a.is_platform_owner, i.email, i.is_platform_owner
-        from entries l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id
-        {NEWEST_FIRST}"""
+        with entries as ({newest} {NEWEST_FIRST} limit %(limit)s offset %(offset)s)
+        select {ENTRY.columns} from entries l {ACCOUNTS} {NEWEST_FIRST}"""
 
 
 def _forgetting(entries: LiteralString) -> LiteralString:
@@ -169,15 +171,3 @@ def _forgetting(entries: LiteralString) -> LiteralString:
         where org_id is not null
         group by org_id, action, target_type order by org_id, action, target_type
         on conflict (org_id, action, target_type) do update set total = t.total + excluded.total"""
-
-
-def _page(values: dict[str, object]) -> LiteralString:
-    if "actions" not in values:
-        return f"select {COLUMNS} from audit_log l where l.org_id = %(org_id)s {_where(values)}"
-    # One lateral query per action: with several actions in one condition, no index provides the
-    # order, and a search for a rare action would read the whole log.
-    where = _where({name: value for name, value in values.items() if name != "actions"})
-    return f"""
-        select l.* from unnest(%(actions)s::text[]) as selected (action) cross join lateral (
-            select {COLUMNS} from audit_log l where l.org_id = %(org_id)s and l.action = selected.action {where}
-            {NEWEST_FIRST} limit %(limit)s + %(offset)s) l"""

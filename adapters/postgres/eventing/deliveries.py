@@ -83,20 +83,15 @@ class Deliveries(SealingRepository):
         condition = BY_WEBHOOK + " ".join(FILTERS[name] for name in filters)
         # Count the deliveries for each page: they are only those of one webhook in one month. Lists
         # that grow forever have stored totals instead.
-        total = await self._one(
-            lambda row: int(row[0]),
-            f"select count(*) from webhook_deliveries d where {condition}",
-            org_id=org_id,
-            webhook_id=webhook_id,
-            **filters,
-        )
+        count = f"select count(*) from webhook_deliveries d where {condition}"
+        total = await self._count(count, org_id=org_id, webhook_id=webhook_id, **filters)
         sql = f"""
             select {DELIVERY.columns} from webhook_deliveries d join webhooks w on w.id = d.webhook_id
             where {condition} {NEWEST_FIRST} limit %(limit)s offset %(offset)s"""
         deliveries = await self._all(
             DELIVERY.read, sql, org_id=org_id, webhook_id=webhook_id, limit=page.limit, offset=page.offset, **filters
         )
-        return PageResult(deliveries, total or 0)
+        return PageResult(deliveries, total)
 
     async def by_id(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID) -> Delivery | None:
         sql = f"""
@@ -134,9 +129,8 @@ class Deliveries(SealingRepository):
         return repeated
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
-        await self._run(
-            f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records", webhook_id=webhook_id, limit=limit
-        )
+        sql = f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
+        await self._run(sql, webhook_id=webhook_id, limit=limit)
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:
         # A success counts no matter which process holds the lease. A failure counts only if no

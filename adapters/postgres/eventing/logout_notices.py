@@ -7,37 +7,29 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.statements import DeferredRow, Repository, Row
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import DeferredRow, Repository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from core.eventing.model.webhooks import ClaimedLogoutNotice, DeliveryOutcome, DispatchCapacity
 
+NOTICE: Final = Record(
+    ClaimedLogoutNotice,
+    "c",
+    org_id="w.org_id",
+    url="w.backchannel_logout_uri",
+    attempts="c.attempt_count",
+    service_slug="w.slug",
+    service_name="w.name",
+    client_id="w.client_id",
+)
 CLAIM: Final = claim_sql(
     "logout_notices",
     "service_id",
     "services",
     "w.backchannel_logout_uri is not null",
     claimed="d.id, d.service_id, d.user_id, d.session_id, d.claims, d.attempt_count, d.created_at",
-    result="""
-    select c.id, w.org_id, w.backchannel_logout_uri, c.claims, c.attempt_count, c.created_at,
-           c.service_id, w.slug, w.name, w.client_id, c.user_id, c.session_id""",
+    result=f" select {NOTICE.columns}",
 )
-
-
-def to_claimed(row: Row) -> ClaimedLogoutNotice:
-    return ClaimedLogoutNotice(
-        id=row[0],
-        org_id=row[1],
-        url=row[2],
-        claims=row[3],
-        attempts=row[4],
-        created_at=row[5],
-        service_id=row[6],
-        service_slug=row[7],
-        service_name=row[8],
-        client_id=row[9],
-        user_id=row[10],
-        session_id=row[11],
-    )
 
 
 class LogoutNotices(Repository):
@@ -69,4 +61,4 @@ class LogoutNotices(Repository):
         return self._one_deferred(lambda row: row[0], next_due_sql("logout_notices"))
 
     async def claim(self, now: datetime, lease_until: datetime, capacity: DispatchCapacity) -> list[ClaimedLogoutNotice]:
-        return await self._all(to_claimed, CLAIM, **claim_parameters(now, lease_until, capacity))
+        return await self._all(NOTICE.read, CLAIM, **claim_parameters(now, lease_until, capacity))

@@ -1,15 +1,16 @@
 """SIEM configurations of organizations and their queues. The tokens are stored encrypted."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import structlog
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
-from adapters.postgres.eventing.audit import COLUMNS as ENTRY
-from adapters.postgres.eventing.audit import to_entry
+from adapters.postgres.eventing.audit import ACCOUNTS, ENTRY
 from core.eventing.model.siem import (
     PENDING_CAP,
     ClaimedSiemQueue,
@@ -24,11 +25,17 @@ from ports.crypto import SealBroken, SecretContext
 
 log = structlog.get_logger("storage")
 
-# `_fields` reads the columns in this order.
-COLUMNS: Final = "org_id, provider, endpoint_url, enabled"
+CONFIGURATION: Final = Record(SiemConfiguration, "s", provider=SiemProvider)
+STATUS: Final = Record(
+    SiemStatus,
+    "s",
+    provider=SiemProvider,
+    last_failure=lambda name: SiemResult[name],
+    pending=f"(select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)",
+)
 # Keep the scalar subquery: it uses the index for each row, whereas a join may read the whole queue.
 # Keep the common table expression: without it, the planner may update more rows than the limit.
-CLAIM: Final = """
+CLAIM: Final = f"""
     with due as (
         select s.org_id from siem_configurations s join organizations o on o.id = s.org_id
         where s.enabled and s.due_at <= %(now)s and (s.leased_until is null or s.leased_until <= %(now)s) and o.status = 'active'
@@ -37,75 +44,61 @@ CLAIM: Final = """
         order by s.due_at, s.org_id limit 1 for update of s skip locked)
     update siem_configurations s set leased_until = %(leased_until)s, claims = s.claims + 1
     from due where s.org_id = due.org_id
-    returning s.org_id, s.provider, s.endpoint_url, s.enabled, s.token, s.id, s.leased_until, s.claims, s.failures, s.is_slow"""
+    returning {CONFIGURATION.columns}, s.token, s.id, s.leased_until, s.claims, s.failures, s.is_slow"""
 # Only the details make an entry long. The first entry is returned whatever its size.
 WAITING: Final = f"""
     with head as (
         select position, entry_id from siem_queue where org_id = %(org_id)s and siem_id = %(siem_id)s
         order by position limit %(limit)s),
     entries as (
-        select h.position, {ENTRY},
+        select h.position, l.*,
                sum(octet_length(l.details::text))
                    over (order by h.position rows between unbounded preceding and 1 preceding) as before
         from head h left join audit_log l on l.id = h.entry_id and l.org_id = %(org_id)s)
-    select e.position, e.id, e.org_id, e.action, e.target_type, e.target_id, e.actor_id, e.impersonator_id, e.address, e.agent,
-           e.success, e.details, e.created_at, e.actor_kind, e.actor_name, a.email, a.is_platform_owner, i.email, i.is_platform_owner
-    from entries e left join users a on a.id = e.actor_id left join users i on i.id = e.impersonator_id
-    where coalesce(e.before, 0) < %(most_bytes)s order by e.position"""
+    select l.position, {ENTRY.columns} from entries l {ACCOUNTS} where coalesce(l.before, 0) < %(most_bytes)s order by l.position"""
+to_entry_if_any: Final = ENTRY.if_any("id")
 
 
 def secret_context(org_id: UUID) -> SecretContext:
     return SecretContext("siem_configurations", str(org_id), "token")
 
 
-def _fields(row: Row) -> dict[str, Any]:
-    return {"org_id": row[0], "provider": SiemProvider(row[1]), "endpoint_url": row[2], "enabled": row[3]}
-
-
-def to_configuration(row: Row) -> SiemConfiguration:
-    return SiemConfiguration(**_fields(row))
-
-
-def to_status(row: Row) -> SiemStatus:
-    return SiemStatus(
-        **_fields(row),
-        updated_at=row[4],
-        last_success_at=row[5],
-        last_failure=None if row[6] is None else SiemResult[row[6]],
-        failing_since=row[7],
-        pending=row[8],
-    )
-
-
 def to_queued(row: Row) -> QueuedEntry:
-    return QueuedEntry(row[0], None if row[1] is None else to_entry(row[1:]))
+    return QueuedEntry(row[0], to_entry_if_any(row[1:]))
 
 
 class Siem(SealingRepository):
     """Implements the port Siem."""
 
     def _to_sink(self, row: Row) -> SiemSink:
-        return SiemSink(**_fields(row), token=self._vault.open(row[4], secret_context(row[0])).decode())
+        configuration, sealed = CONFIGURATION.read(row), row[CONFIGURATION.width]
+        token = self._vault.open(sealed, secret_context(configuration.org_id)).decode()
+        return SiemSink(**{field.name: getattr(configuration, field.name) for field in fields(configuration)}, token=token)
 
     def _to_claimed(self, row: Row) -> ClaimedSiemQueue:
+        org_id, (id_, leased_until, claims, failures, is_slow) = row[0], row[CONFIGURATION.width + 1 :]
         try:
             sink = self._to_sink(row)
         except SealBroken as error:
-            log.error("seal_broken", siem_of=str(row[0]), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
+            log.error("seal_broken", siem_of=str(org_id), reason=str(error))  # noqa: TRY400  (the traceback adds nothing)
             sink = None
         return ClaimedSiemQueue(
-            org_id=row[0], id=row[5], sink=sink, leased_until=row[6], claims=row[7], failures=row[8], is_struggling=row[8] > 0 or row[9]
+            org_id=org_id,
+            id=id_,
+            sink=sink,
+            leased_until=leased_until,
+            claims=claims,
+            failures=failures,
+            is_struggling=failures > 0 or is_slow,
         )
 
     async def status(self, org_id: UUID) -> SiemStatus | None:
-        sql = f"""
-            select {COLUMNS}, updated_at, last_success_at, last_failure, failing_since,
-                   (select count(*) from (select from siem_queue q where q.org_id = s.org_id and q.siem_id = s.id limit {PENDING_CAP}) q)
-            from siem_configurations s where org_id = %(org_id)s"""
-        return await self._one(to_status, sql, org_id=org_id)
+        sql = f"select {STATUS.columns} from siem_configurations s where s.org_id = %(org_id)s"
+        return await self._one(STATUS.read, sql, org_id=org_id)
 
     async def sink(self, org_id: UUID) -> SiemSink | None:
-        return await self._one(self._to_sink, f"select {COLUMNS}, token from siem_configurations where org_id = %(org_id)s", org_id=org_id)
+        sql = f"select {CONFIGURATION.columns}, s.token from siem_configurations s where s.org_id = %(org_id)s"
+        return await self._one(self._to_sink, sql, org_id=org_id)
 
     async def waiting(self, org_id: UUID, siem_id: UUID, limit: int, max_bytes: int) -> list[QueuedEntry]:
         return await self._all(to_queued, WAITING, org_id=org_id, siem_id=siem_id, limit=limit, most_bytes=max_bytes)
@@ -132,10 +125,10 @@ class Siem(SealingRepository):
 
     async def remove(self, org_id: UUID, now: datetime) -> SiemConfiguration | None:
         sql = f"""
-            with removed as (delete from siem_configurations where org_id = %(org_id)s returning id, {COLUMNS}),
-            recorded as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from removed)
-            select {COLUMNS} from removed"""
-        return await self._one(to_configuration, sql, org_id=org_id, now=now)
+            with s as (delete from siem_configurations where org_id = %(org_id)s returning *),
+            recorded as (insert into removed_siem_configurations (id, org_id, removed_at) select id, org_id, %(now)s from s)
+            select {CONFIGURATION.columns} from s"""
+        return await self._one(CONFIGURATION.read, sql, org_id=org_id, now=now)
 
     async def begin_test(self, org_id: UUID, now: datetime, until: datetime) -> bool:
         sql = """
@@ -144,11 +137,8 @@ class Siem(SealingRepository):
         return await self._exists(sql, org_id=org_id, now=now, until=until)
 
     async def end_test(self, org_id: UUID, until: datetime) -> None:
-        await self._run(
-            "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s",
-            org_id=org_id,
-            until=until,
-        )
+        sql = "update siem_configurations set tested_until = null where org_id = %(org_id)s and tested_until = %(until)s"
+        await self._run(sql, org_id=org_id, until=until)
 
     async def claim(self, now: datetime, leased_until: datetime, *, struggling: bool) -> ClaimedSiemQueue | None:
         return await self._one(self._to_claimed, CLAIM, now=now, leased_until=leased_until, struggling=struggling)

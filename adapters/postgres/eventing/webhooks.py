@@ -4,12 +4,14 @@ from datetime import datetime
 from typing import ClassVar, Final
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Row, SealingRepository
+from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.statements import SealingRepository
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
 from ports.crypto import SecretContext
 
-# `to_webhook` reads the columns in this order.
-COLUMNS: Final = "id, org_id, name, url, events, is_active, created_at, updated_at"
+WEBHOOK: Final = Record(Webhook, "w", events=tuple)
+INSERT: Final = WEBHOOK.insert("webhooks", "secret")
+SELECT: Final = f"select {WEBHOOK.columns} from webhooks w"
 
 
 def secret_context(webhook_id: UUID) -> SecretContext:
@@ -17,71 +19,34 @@ def secret_context(webhook_id: UUID) -> SecretContext:
     return SecretContext("webhooks", str(webhook_id), "secret")
 
 
-def to_webhook(row: Row) -> Webhook:
-    return Webhook(
-        id=row[0],
-        org_id=row[1],
-        name=row[2],
-        url=row[3],
-        events=tuple(row[4]),
-        is_active=row[5],
-        created_at=row[6],
-        updated_at=row[7],
-    )
-
-
 class Webhooks(SealingRepository):
     """Implements the port Webhooks."""
 
     constraints: ClassVar = {"webhooks_name_key": WebhookNameTaken}
 
+    def _sealed(self, webhook: Webhook, secret: str) -> bytes:
+        return self._vault.seal(secret.encode(), secret_context(webhook.id))
+
     async def of_org(self, org_id: UUID) -> list[Webhook]:
-        return await self._all(
-            to_webhook, f"select {COLUMNS} from webhooks where org_id = %(org_id)s order by created_at, id", org_id=org_id
-        )
+        return await self._all(WEBHOOK.read, f"{SELECT} where w.org_id = %(org_id)s order by w.created_at, w.id", org_id=org_id)
 
     async def by_id(self, org_id: UUID, webhook_id: UUID) -> Webhook | None:
-        return await self._one(
-            to_webhook,
-            f"select {COLUMNS} from webhooks where org_id = %(org_id)s and id = %(webhook_id)s",
-            org_id=org_id,
-            webhook_id=webhook_id,
-        )
+        sql = f"{SELECT} where w.org_id = %(org_id)s and w.id = %(webhook_id)s"
+        return await self._one(WEBHOOK.read, sql, org_id=org_id, webhook_id=webhook_id)
 
     async def add(self, webhook: Webhook, secret: str) -> None:
-        await self._run(
-            """
-            insert into webhooks (id, org_id, name, url, events, is_active, secret, created_at, updated_at)
-            values (%(id)s, %(org_id)s, %(name)s, %(url)s, %(events)s, %(is_active)s, %(secret)s, %(created_at)s, %(updated_at)s)""",
-            id=webhook.id,
-            org_id=webhook.org_id,
-            name=webhook.name,
-            url=webhook.url,
-            events=list(webhook.events),
-            is_active=webhook.is_active,
-            secret=self._vault.seal(secret.encode(), secret_context(webhook.id)),
-            created_at=webhook.created_at,
-            updated_at=webhook.updated_at,
-        )
+        await self._run(INSERT, **WEBHOOK.values(webhook), secret=self._sealed(webhook, secret))
 
     async def save(self, webhook: Webhook) -> None:
         # Notify the dispatchers: deliveries that waited for an inactive webhook may be due.
-        await self._run(
-            """
+        sql = """
             with saved as (
                 update webhooks set
                     name = %(name)s, url = %(url)s, events = %(events)s, is_active = %(is_active)s, updated_at = %(updated_at)s
                 where org_id = %(org_id)s and id = %(id)s
                 returning is_active)
-            select pg_notify('webhooks', '') from saved where is_active""",
-            id=webhook.id,
-            org_id=webhook.org_id,
-            name=webhook.name,
-            url=webhook.url,
-            events=list(webhook.events),
-            is_active=webhook.is_active,
-            updated_at=webhook.updated_at,
-        )
+            select pg_notify('webhooks', '') from saved where is_active"""
+        await self._run(sql, **WEBHOOK.values(webhook))
         if webhook.is_active:
             self._signals.deliveries_due()
 
@@ -100,7 +65,7 @@ class Webhooks(SealingRepository):
             update webhooks set secret = %(secret)s, updated_at = %(updated_at)s where org_id = %(org_id)s and id = %(id)s""",
             id=webhook.id,
             org_id=webhook.org_id,
-            secret=self._vault.seal(secret.encode(), secret_context(webhook.id)),
+            secret=self._sealed(webhook, secret),
             former_until=former_until,
             before=FORMER_SECRETS_KEPT - 1,
             updated_at=webhook.updated_at,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine.records import Column, Columns, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.applications.model.users import AccessPolicy
 from core.kernel.values import Email, Page, PageResult
@@ -39,22 +39,33 @@ def access_sql(resource: LiteralString, scope: LiteralString) -> LiteralString:
 API_RESOURCE: Final = Record(
     ApiResource,
     "r",
-    scopes=Columns("r.scope_names, r.scope_descriptions", 2, lambda row: tuple(map(ResourceScope, *row))),
+    scopes=Columns(
+        "r.scope_names, r.scope_descriptions",
+        2,
+        lambda row: tuple(map(ResourceScope, *row)),
+        lambda scopes: {
+            "scope_names": [scope.name for scope in scopes],
+            "scope_descriptions": [scope.description for scope in scopes],
+        },
+    ),
     policy=Column(sql="r.access_policy", read=AccessPolicy),
     is_active=is_active("r"),
 )
-CLIENTS: Final = """
-    select v.client_id, v.id, v.slug, v.name, c.own_scopes, c.created_at
+SCOPES: Final = Column(sql="c.own_scopes", read=tuple)
+CLIENT: Final = Record(ResourceClient, "c", client_id="v.client_id", slug="v.slug", name="v.name", scopes=SCOPES)
+CLIENTS: Final = f"""
+    select {CLIENT.columns}
     from api_resource_clients c join services v on v.id = c.service_id and v.org_id = c.org_id
     where c.org_id = %(org_id)s and c.resource_id = %(resource_id)s"""
 # The scopes that applications and service accounts get for themselves
 PROGRAM_GRANTS: Final = """
     select c.org_id, c.resource_id, c.own_scopes, v.client_id from api_resource_clients c join services v on v.id = c.service_id
     union all select org_id, resource_id, own_scopes, service_account_id from api_resource_service_accounts"""
-ACCOUNT_RESOURCES: Final = """
-    select r.id, r.identifier, r.name, g.own_scopes
-    from api_resource_service_accounts g join api_resources r on r.id = g.resource_id and r.org_id = g.org_id
-    where g.org_id = %(org_id)s and g.service_account_id = %(account_id)s"""
+ACCOUNT_RESOURCE: Final = Record(AccountResource, "c", identifier="r.identifier", name="r.name", scopes=SCOPES)
+ACCOUNT_RESOURCES: Final = f"""
+    select {ACCOUNT_RESOURCE.columns}
+    from api_resource_service_accounts c join api_resources r on r.id = c.resource_id and r.org_id = c.org_id
+    where c.org_id = %(org_id)s and c.service_account_id = %(account_id)s"""
 ASSIGNED: Final = """
     from api_resource_assignments a join users u on u.id = a.user_id
     where a.org_id = %(org_id)s and a.resource_id = %(resource_id)s"""
@@ -66,36 +77,21 @@ def to_resource_access(value: list[Any]) -> ResourceAccess:
     return ResourceAccess(UUID(id_), name, identifier, tuple(ResourceScope(*scope) for scope in scopes))
 
 
-def to_resource_client(row: Row) -> ResourceClient:
-    return ResourceClient(client_id=row[0], service_id=row[1], slug=row[2], name=row[3], scopes=tuple(row[4]), created_at=row[5])
-
-
-def to_account_resource(row: Row) -> AccountResource:
-    return AccountResource(row[0], row[1], row[2], tuple(row[3]))
-
-
 class ApiResources(Repository):
     """Implements `ports.storage.programs.ApiResources`."""
 
     constraints: ClassVar = {"api_resources_identifier_key": IdentifierTaken, "api_resources_without_host": IdentifierTaken}
 
     async def of_org(self, org_id: UUID) -> list[ApiResource]:
-        return await self._all(
-            API_RESOURCE.read,
-            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id",
-            org_id=org_id,
-        )
+        sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s order by r.created_at, r.id"
+        return await self._all(API_RESOURCE.read, sql, org_id=org_id)
 
     async def by_id(self, org_id: UUID, resource_id: UUID) -> ApiResource | None:
-        return await self._one(
-            API_RESOURCE.read,
-            f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-        )
+        sql = f"select {API_RESOURCE.columns} from api_resources r where r.org_id = %(org_id)s and r.id = %(resource_id)s"
+        return await self._one(API_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id)
 
     async def count(self, org_id: UUID) -> int:
-        return await self._one(lambda row: int(row[0]), "select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id) or 0
+        return await self._count("select count(*) from api_resources where org_id = %(org_id)s", org_id=org_id)
 
     async def requested(self, service_id: UUID, canonical: str) -> ApiResource | None:
         sql = f"""
@@ -114,15 +110,13 @@ class ApiResources(Repository):
         sql = f"""
             with clients as ({CLIENTS})
             select counted.total, p.* from (select count(*) as total from clients) counted
-            left join (select * from clients order by lower(name), id limit %(limit)s offset %(offset)s) p on true
-            order by lower(p.name), p.id"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, resource_id=resource_id, limit=page.limit, offset=page.offset)
-        return PageResult([to_resource_client(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+            left join (select * from clients order by lower(name), service_id limit %(limit)s offset %(offset)s) p on true
+            order by lower(p.name), p.service_id"""
+        return await self._page(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, limit=page.limit, offset=page.offset)
 
     async def client(self, org_id: UUID, resource_id: UUID, client_id: UUID) -> ResourceClient | None:
-        return await self._one(
-            to_resource_client, f"{CLIENTS} and v.client_id = %(client_id)s", org_id=org_id, resource_id=resource_id, client_id=client_id
-        )
+        sql = f"{CLIENTS} and v.client_id = %(client_id)s"
+        return await self._one(CLIENT.read, sql, org_id=org_id, resource_id=resource_id, client_id=client_id)
 
     async def granted_to(self, org_id: UUID, client_id: UUID, canonical: str) -> tuple[ApiResource, tuple[str, ...]] | None:
         sql = f"""
@@ -135,18 +129,12 @@ class ApiResources(Repository):
         )
 
     async def of_account(self, org_id: UUID, account_id: UUID) -> list[AccountResource]:
-        return await self._all(
-            to_account_resource, f"{ACCOUNT_RESOURCES} order by lower(r.name), r.id", org_id=org_id, account_id=account_id
-        )
+        sql = f"{ACCOUNT_RESOURCES} order by lower(r.name), r.id"
+        return await self._all(ACCOUNT_RESOURCE.read, sql, org_id=org_id, account_id=account_id)
 
     async def granted_to_account(self, org_id: UUID, resource_id: UUID, account_id: UUID) -> AccountResource | None:
-        return await self._one(
-            to_account_resource,
-            f"{ACCOUNT_RESOURCES} and r.id = %(resource_id)s",
-            org_id=org_id,
-            resource_id=resource_id,
-            account_id=account_id,
-        )
+        sql = f"{ACCOUNT_RESOURCES} and r.id = %(resource_id)s"
+        return await self._one(ACCOUNT_RESOURCE.read, sql, org_id=org_id, resource_id=resource_id, account_id=account_id)
 
     async def save_account(self, org_id: UUID, account_id: UUID, resource: AccountResource, now: datetime) -> None:
         sql = """
@@ -175,24 +163,23 @@ class ApiResources(Repository):
                 select a.user_id, u.email, a.created_at {listed}
                 order by a.created_at, a.user_id limit %(limit)s offset %(offset)s) p on true
             order by p.created_at, p.user_id"""
-        rows = await self._all(
-            lambda row: row, sql, org_id=org_id, resource_id=resource_id, search=search, limit=page.limit, offset=page.offset
+        return await self._page(
+            lambda row: ResourceAssignment(row[0], Email(row[1]), row[2]),
+            sql,
+            org_id=org_id,
+            resource_id=resource_id,
+            search=search,
+            limit=page.limit,
+            offset=page.offset,
         )
-        return PageResult([ResourceAssignment(row[1], Email(row[2]), row[3]) for row in rows if row[1] is not None], rows[0][0])
 
     async def add(self, resource: ApiResource, identifier: ResourceIdentifier) -> None:
-        await self._run(
-            """
+        sql = """
             insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
                                        access_policy, created_at, updated_at)
             values (%(id)s, %(org_id)s, %(identifier)s, %(canonical)s, %(host)s, %(name)s, %(scope_names)s, %(scope_descriptions)s,
-                    %(token_seconds)s, %(policy)s, %(created_at)s, %(updated_at)s)""",
-            identifier=resource.identifier,
-            canonical=identifier.canonical,
-            host=identifier.host,
-            created_at=resource.created_at,
-            **_changing(resource),
-        )
+                    %(token_seconds)s, %(access_policy)s, %(created_at)s, %(updated_at)s)"""
+        await self._run(sql, **API_RESOURCE.values(resource), canonical=identifier.canonical, host=identifier.host)
 
     async def save(self, resource: ApiResource) -> None:
         sql = """
@@ -208,9 +195,9 @@ class ApiResources(Repository):
                 where org_id = %(org_id)s and resource_id = %(id)s and not own_scopes <@ %(scope_names)s::text[])
             update api_resources set
                 name = %(name)s, scope_names = %(scope_names)s, scope_descriptions = %(scope_descriptions)s,
-                token_seconds = %(token_seconds)s, access_policy = %(policy)s, updated_at = %(updated_at)s
+                token_seconds = %(token_seconds)s, access_policy = %(access_policy)s, updated_at = %(updated_at)s
             where org_id = %(org_id)s and id = %(id)s"""
-        await self._run(sql, **_changing(resource))
+        await self._run(sql, **API_RESOURCE.values(resource))
 
     async def remove(self, org_id: UUID, resource_id: UUID) -> None:
         sql = """
@@ -219,17 +206,11 @@ class ApiResources(Repository):
         await self._run(sql, org_id=org_id, id=resource_id)
 
     async def save_client(self, org_id: UUID, resource_id: UUID, client: ResourceClient) -> None:
-        await self._run(
-            """
+        sql = """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             values (%(org_id)s, %(resource_id)s, %(service_id)s, %(own_scopes)s, %(created_at)s)
-            on conflict (resource_id, service_id) do update set own_scopes = excluded.own_scopes""",
-            org_id=org_id,
-            resource_id=resource_id,
-            service_id=client.service_id,
-            own_scopes=list(client.scopes),
-            created_at=client.created_at,
-        )
+            on conflict (resource_id, service_id) do update set own_scopes = excluded.own_scopes"""
+        await self._run(sql, org_id=org_id, resource_id=resource_id, **CLIENT.values(client))
 
     async def remove_client(self, org_id: UUID, resource_id: UUID, service_id: UUID) -> None:
         sql = """
@@ -249,17 +230,3 @@ class ApiResources(Repository):
             delete from api_resource_assignments
             where org_id = %(org_id)s and resource_id = %(resource_id)s and user_id = %(user_id)s returning 1"""
         return await self._exists(sql, org_id=org_id, resource_id=resource_id, user_id=user_id)
-
-
-def _changing(resource: ApiResource) -> dict[str, object]:
-    """Return the parameters that `save` changes, and the key."""
-    return {
-        "id": resource.id,
-        "org_id": resource.org_id,
-        "name": resource.name,
-        "scope_names": list(resource.scope_names),
-        "scope_descriptions": [scope.description for scope in resource.scopes],
-        "token_seconds": resource.token_seconds,
-        "policy": resource.policy,
-        "updated_at": resource.updated_at,
-    }

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from adapters.postgres.engine.records import Columns, Record
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import EndedCredential
 from core.kernel.roles import Role
 from core.kernel.values import Email
@@ -17,12 +17,23 @@ CREDENTIAL: Final = Record(
     Credential,
     "c",
     kind=CredentialKind,
-    trust=Columns("c.issuer, c.audience, c.subject", 3, lambda row: None if row[0] is None else PipelineTrust(*row)),
+    public_key=Column(write=lambda key: Jsonb(dict(key))),
+    trust=Record(PipelineTrust, "c").as_field(if_any="issuer"),
+)
+INSERT: Final = CREDENTIAL.insert("credentials", "secret_hash")
+ENDED: Final = Record(
+    EndedCredential,
+    "e",
+    is_account="a.id is not null",
+    holder="coalesce(a.name, r.name)",
+    organization="o.name",
+    org_slug="o.slug",
+    recipient=Column(sql="u.email", read=Email),
 )
 # The recipient is the owner of a service account, and of an API resource the owner of the organization. A service account of the
-# user who made the credential has stopped, so the owner of the organization hears of it. In the order of `to_ended_credential`.
-SELECT_ENDED: Final = """
-    select e.id, e.client_id, e.org_id, a.id is not null, e.name, e.kind, e.hint, coalesce(a.name, r.name), o.name, o.slug, u.email
+# user who made the credential has stopped, so the owner of the organization hears of it.
+SELECT_ENDED: Final = f"""
+    select {ENDED.columns}
     from ended e
     left join service_accounts a on a.id = e.client_id
     left join api_resources r on r.id = e.client_id
@@ -35,83 +46,32 @@ SELECT_ENDED: Final = """
 OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %(client_id)s"
 
 
-def to_ended_credential(row: Row) -> EndedCredential:
-    return EndedCredential(
-        id=row[0],
-        client_id=row[1],
-        org_id=row[2],
-        is_account=row[3],
-        name=row[4],
-        kind=row[5],
-        hint=row[6],
-        holder=row[7],
-        organization=row[8],
-        org_slug=row[9],
-        recipient=None if row[10] is None else Email(row[10]),
-    )
-
-
 class Credentials(Repository):
     """Implements `ports.storage.programs.Credentials`."""
 
     async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
-        return await self._all(
-            CREDENTIAL.read,
-            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc",
-            org_id=org_id,
-            client_id=client_id,
-        )
+        sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc"
+        return await self._all(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id)
 
     async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None:
-        return await self._one(
-            CREDENTIAL.read,
-            f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
-            org_id=org_id,
-            client_id=client_id,
-            credential_id=credential_id,
-        )
+        sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"
+        return await self._one(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id, credential_id=credential_id)
 
     async def add(self, credential: Credential, secret_hash: bytes | None) -> None:
-        trust = credential.trust
-        await self._run(
-            """
-            insert into credentials (id, client_id, org_id, kind, name, hint, secret_hash, public_key, issuer, audience, subject,
-                                     expires_at, created_by, created_at, last_used_at)
-            values (%(id)s, %(client_id)s, %(org_id)s, %(kind)s, %(name)s, %(hint)s, %(secret_hash)s, %(public_key)s, %(issuer)s,
-                    %(audience)s, %(subject)s, %(expires_at)s, %(created_by)s, %(created_at)s, %(last_used_at)s)""",
-            id=credential.id,
-            client_id=credential.client_id,
-            org_id=credential.org_id,
-            kind=credential.kind,
-            name=credential.name,
-            hint=credential.hint,
-            secret_hash=secret_hash,
-            public_key=None if credential.public_key is None else Jsonb(dict(credential.public_key)),
-            issuer=None if trust is None else trust.issuer,
-            audience=None if trust is None else trust.audience,
-            subject=None if trust is None else trust.subject,
-            expires_at=credential.expires_at,
-            created_by=credential.created_by,
-            created_at=credential.created_at,
-            last_used_at=credential.last_used_at,
-        )
+        await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
 
     async def end_created_by(
         self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
     ) -> list[EndedCredential]:
-        return await self._all(
-            to_ended_credential,
-            f"""
+        sql = f"""
             with ended as (
                 delete from credentials c
                 where c.created_by = %(user_id)s and (%(everywhere)s or c.org_id is not distinct from %(org_id)s)
                   and (%(of_roles)s::text[] is null or exists (
                       select from service_accounts a where a.id = c.client_id and a.org_id = c.org_id and a.role = any(%(of_roles)s)))
-                returning c.*) {SELECT_ENDED}""",
-            user_id=user_id,
-            org_id=org_id,
-            everywhere=everywhere,
-            of_roles=None if of_roles is None else list(of_roles),
+                returning c.*) {SELECT_ENDED}"""
+        return await self._all(
+            ENDED.read, sql, user_id=user_id, org_id=org_id, everywhere=everywhere, of_roles=None if of_roles is None else list(of_roles)
         )
 
     async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
@@ -121,12 +81,8 @@ class Credentials(Repository):
                 where c.org_id = %(org_id)s and c.client_id = %(account_id)s and not exists (
                     select from memberships m where m.org_id = c.org_id and m.user_id = c.created_by and m.role = any(%(makers)s))
                 returning c.*) {SELECT_ENDED}"""
-        return await self._all(to_ended_credential, sql, org_id=org_id, account_id=account_id, makers=list(makers))
+        return await self._all(ENDED.read, sql, org_id=org_id, account_id=account_id, makers=list(makers))
 
     async def remove(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> None:
-        await self._run(
-            f"delete from credentials c where {OF_CLIENT} and c.id = %(credential_id)s",
-            org_id=org_id,
-            client_id=client_id,
-            credential_id=credential_id,
-        )
+        sql = f"delete from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"
+        await self._run(sql, org_id=org_id, client_id=client_id, credential_id=credential_id)

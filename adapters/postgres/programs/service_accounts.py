@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
@@ -31,9 +31,11 @@ SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
     role=Role,
-    scopes=lambda names: frozenset(map(ApiScope, names)),
-    granted=lambda names: frozenset(map(Capability, names)),
+    scopes=Column(read=lambda names: frozenset(map(ApiScope, names)), write=scopes_in_order),
+    granted=Column(read=lambda names: frozenset(map(Capability, names)), write=in_declared_order),
 )
+INSERT: Final = SERVICE_ACCOUNT.insert("service_accounts")
+CHANGES: Final = SERVICE_ACCOUNT.assignments(without=("id", "org_id", "created_by", "created_at"))
 # The address of the owner is shown only while they are a member, or a platform owner.
 LISTED: Final = f"""
     select {SERVICE_ACCOUNT.columns}, w.email, {OWNER_MAY_OWN}
@@ -70,15 +72,13 @@ class ServiceAccounts(Repository):
             select counted.total, p.* from (select count(*) as total from service_accounts a where {OF_ORG}) counted
             left join ({LISTED} where {OF_ORG} order by a.created_at desc, a.id desc limit %(limit)s offset %(offset)s) p on true
             order by p.created_at desc, p.id desc"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, limit=page.limit, offset=page.offset)
-        return PageResult([to_listed(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(to_listed, sql, org_id=org_id, limit=page.limit, offset=page.offset)
 
     async def by_id(self, org_id: UUID | None, account_id: UUID) -> ListedServiceAccount | None:
         return await self._one(to_listed, f"{LISTED} where {OF_ORG} and a.id = %(account_id)s", org_id=org_id, account_id=account_id)
 
     async def count(self, org_id: UUID | None) -> int:
-        total = await self._one(lambda row: int(row[0]), f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
-        return total or 0
+        return await self._count(f"select count(*) from service_accounts a where {OF_ORG}", org_id=org_id)
 
     async def load_context(self, account_id: UUID, credential_id: UUID, slug: str | None, now: datetime) -> ServiceAccountContext | None:
         sql = f"""
@@ -90,12 +90,8 @@ class ServiceAccounts(Repository):
         return await self._one(to_context, sql, account_id=account_id, credential_id=credential_id, slug=slug, now=now)
 
     async def summary(self, org_id: UUID, account_id: UUID) -> AccountSummary | None:
-        return await self._one(
-            lambda row: AccountSummary(str(row[0]), *row[1:]),
-            f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
-            org_id=org_id,
-            account_id=account_id,
-        )
+        sql = f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(lambda row: AccountSummary(str(row[0]), *row[1:]), sql, org_id=org_id, account_id=account_id)
 
     async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
         sql = f"""
@@ -108,27 +104,14 @@ class ServiceAccounts(Repository):
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
-        return await self._one(
-            SERVICE_ACCOUNT.read,
-            f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update",
-            org_id=org_id,
-            account_id=account_id,
-        )
+        sql = f"select {SERVICE_ACCOUNT.columns} from service_accounts a where {OF_ORG} and a.id = %(account_id)s for update"
+        return await self._one(SERVICE_ACCOUNT.read, sql, org_id=org_id, account_id=account_id)
 
     async def add(self, account: ServiceAccount) -> None:
-        sql = """
-            insert into service_accounts (id, org_id, name, owner_id, role, scopes, granted, created_by, created_at, updated_at)
-            values (%(id)s, %(org_id)s, %(name)s, %(owner_id)s, %(role)s, %(scopes)s, %(granted)s, %(created_by)s, %(created_at)s,
-                    %(updated_at)s)"""
-        await self._run(sql, created_by=account.created_by, created_at=account.created_at, **_changing(account))
+        await self._run(INSERT, **SERVICE_ACCOUNT.values(account))
 
     async def save(self, account: ServiceAccount) -> None:
-        sql = f"""
-            update service_accounts a set
-                name = %(name)s, owner_id = %(owner_id)s, role = %(role)s, scopes = %(scopes)s, granted = %(granted)s,
-                updated_at = %(updated_at)s
-            where {OF_ORG} and a.id = %(id)s"""
-        await self._run(sql, **_changing(account))
+        await self._run(f"update service_accounts a set {CHANGES} where {OF_ORG} and a.id = %(id)s", **SERVICE_ACCOUNT.values(account))
 
     async def remove(self, org_id: UUID | None, account_id: UUID) -> None:
         sql = f"""
@@ -143,22 +126,5 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        return await self._one(
-            lambda row: bool(row[0]),
-            f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s",
-            org_id=org_id,
-            account_id=account_id,
-        )
-
-
-def _changing(account: ServiceAccount) -> dict[str, object]:
-    return {
-        "id": account.id,
-        "org_id": account.org_id,
-        "name": account.name,
-        "owner_id": account.owner_id,
-        "role": account.role,
-        "scopes": scopes_in_order(account.scopes),
-        "granted": in_declared_order(account.granted),
-        "updated_at": account.updated_at,
-    }
+        sql = f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, account_id=account_id)

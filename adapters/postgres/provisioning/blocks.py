@@ -25,16 +25,11 @@ class DirectoryBlocks(Repository):
             left join (
                 select b.*, s.email from page b left join scim_users s on s.org_id = %(org_id)s and s.user_id = b.user_id) p on true
             order by p.since desc, p.user_id"""
-        rows = await self._all(lambda row: row, sql, org_id=org_id, limit=page.limit, offset=page.offset)
-        return PageResult([DirectoryBlock(*row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(lambda row: DirectoryBlock(*row), sql, org_id=org_id, limit=page.limit, offset=page.offset)
 
     async def add(self, org_id: UUID, user_id: UUID, since: datetime) -> None:
-        await self._run(
-            "insert into directory_blocks (org_id, user_id, since) values (%(org_id)s, %(user_id)s, %(since)s) on conflict do nothing",
-            org_id=org_id,
-            user_id=user_id,
-            since=since,
-        )
+        sql = "insert into directory_blocks (org_id, user_id, since) values (%(org_id)s, %(user_id)s, %(since)s) on conflict do nothing"
+        await self._run(sql, org_id=org_id, user_id=user_id, since=since)
 
     async def remove(self, org_id: UUID, user_id: UUID) -> None:
         await self._run("delete from directory_blocks where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)

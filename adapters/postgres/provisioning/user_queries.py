@@ -2,8 +2,16 @@
 
 from typing import Final, LiteralString
 
+from psycopg.types.json import Jsonb
+
 from adapters.postgres.applications.service_access import is_blocked
+from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, user_name
+from core.accounts.model.profiles import Profile
+from core.kernel.roles import Role
+from core.kernel.values import Email
+from core.provisioning.model.profiles import ScimProfile
+from core.provisioning.model.users import ScimUser
 
 # The users that a directory knows: the members, and others, that are blocked or that the directory
 # provisioned. The others are listed with the address that they had when they left.
@@ -26,12 +34,28 @@ def known(rest: LiteralString = "", of_others: LiteralString | None = None) -> L
     return f"((select {FIELDS} from ({MEMBERS}) k {rest}) union all (select {FIELDS} from ({OTHERS}) k {others}))"
 
 
-# `to_user` reads the columns in this order.
-COLUMNS: Final = f"""
-    u.id, coalesce(k.email, u.email), s.external_id, s.formatted, s.given_name, s.family_name, s.display_name, {ACTIVE},
-    {CREATED} as created, {UPDATED} as updated, k.role, b.user_id is not null, u.is_platform_owner, u.anonymized_at is not null,
-    s.user_name, s.attributes, coalesce(s.provisioned, false), {user_name("coalesce(k.email, u.email)")},
-    {", ".join(f"case when k.confirmed then u.{field} end" for field in ("name", "picture", "locale", "zoneinfo"))}"""
+ADDRESS: Final = "coalesce(k.email, u.email)"
+SCIM_PROFILE: Final = Record(
+    ScimProfile,
+    "s",
+    attributes=Columns("s.attributes", 1, lambda row: row[0] or {}, lambda attributes: {"attributes": Jsonb(dict(attributes))}),
+)
+PROFILE_IF_CONFIRMED: Final = ", ".join([f"case when k.confirmed then u.{name} end" for name in ("name", "picture", "locale", "zoneinfo")])
+SCIM_USER: Final = Record(
+    ScimUser,
+    "u",
+    email=Column(sql=ADDRESS, read=Email),
+    user_name=user_name(ADDRESS),
+    profile=SCIM_PROFILE.as_field(),
+    active=ACTIVE,
+    created_at=CREATED,
+    updated_at=UPDATED,
+    role=Column(sql="k.role", read=Role),
+    is_blocked="b.user_id is not null",
+    is_anonymized="u.anonymized_at is not null",
+    is_provisioned="coalesce(s.provisioned, false)",
+    account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row)),
+)
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
 PROFILE: Final = """
@@ -43,7 +67,7 @@ ACCOUNT: Final = """
     from users where id = k.user_id limit 1"""
 BLOCK: Final = "select user_id from directory_blocks where org_id = %(org_id)s and user_id = k.user_id limit 1"
 PAGE_ROWS: Final = f"""
-    select {COLUMNS}, k.joined_at, k.membership_id
+    select {SCIM_USER.columns}, k.joined_at as listed_at, k.membership_id as listed_id
     from page k cross join lateral ({ACCOUNT}) u left join lateral ({PROFILE}) s on true left join lateral ({BLOCK}) b on true"""
 JOINS: Final = """
     join users u on u.id = k.user_id left join scim_users s on s.org_id = %(org_id)s and s.user_id = k.user_id
@@ -60,12 +84,12 @@ def _page(source: LiteralString, total: LiteralString, before: LiteralString = "
         with {before} page as (select {FIELDS} from {source} k {ORDER} limit %(limit)s offset %(offset)s)
         select counted.total, p.*
         from (select {total} as total) counted left join ({PAGE_ROWS}) p on true
-        order by p.joined_at, p.membership_id"""
+        order by p.listed_at, p.listed_id"""
 
 
 # Each part comes in the order of an index, so that the union needs no sort.
 PAGE: Final = _page(known(FIRST_ROWS), TOTAL)
-BY_ID: Final = f"select {COLUMNS} from {known('where k.user_id = %(user_id)s')} k {JOINS}"
+BY_ID: Final = f"select {SCIM_USER.columns} from {known('where k.user_id = %(user_id)s')} k {JOINS}"
 
 
 def filtered_page(of_members: LiteralString, of_others: LiteralString) -> LiteralString:

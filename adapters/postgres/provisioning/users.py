@@ -1,21 +1,17 @@
 """The users that an organization's directory knows, and the group."""
 
 from collections.abc import Collection
-from dataclasses import fields
 from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
-
-from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.accounts import ACCOUNT, INSERT
 from adapters.postgres.accounts.closures import WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
-from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, filtered_page, group_members_of
+from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, SCIM_PROFILE, SCIM_USER, filtered_page, group_members_of
 from core.accounts.model.accounts import Account
-from core.accounts.model.profiles import Profile
 from core.kernel.roles import Role
 from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.model.directories import ScimTokenInvalid
@@ -28,28 +24,6 @@ from core.tenancy.model.organizations import Membership
 
 def to_group_member(row: Row) -> GroupMember:
     return GroupMember(row[0], None if row[1] is None else Role(row[1]), row[2], row[3], row[4])
-
-
-def profile_columns(profile: ScimProfile) -> dict[str, object]:
-    return {field.name: getattr(profile, field.name) for field in fields(profile)} | {"attributes": Jsonb(dict(profile.attributes))}
-
-
-def to_user(row: Row) -> ScimUser:
-    return ScimUser(
-        id=row[0],
-        email=Email(row[1]),
-        user_name=row[17],
-        profile=ScimProfile(row[2], row[3], row[4], row[5], row[6], row[14], row[15] or {}),
-        active=row[7],
-        created_at=row[8],
-        updated_at=row[9],
-        role=None if row[10] is None else Role(row[10]),
-        is_blocked=row[11],
-        is_platform_owner=row[12],
-        is_anonymized=row[13],
-        is_provisioned=row[16],
-        account_profile=Profile(*row[18:22]),
-    )
 
 
 class ScimUsers(Repository):
@@ -69,21 +43,15 @@ class ScimUsers(Repository):
             of_members, values = condition(filter_, "u.email")
             of_others, _ = condition(filter_, "k.email")
             statement = filtered_page(of_members, of_others)
-        rows = await self._all(lambda row: row, statement, org_id=org_id, offset=offset, limit=limit, **values)
-        return PageResult([to_user(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(SCIM_USER.read, statement, org_id=org_id, offset=offset, limit=limit, **values)
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> ScimUser | None:
-        return await self._one(to_user, BY_ID, org_id=org_id, user_id=user_id)
+        return await self._one(SCIM_USER.read, BY_ID, org_id=org_id, user_id=user_id)
 
     async def group_ids(self, org_id: UUID, after: UUID | None, limit: int) -> list[UUID]:
         later = "" if after is None else "and user_id > %(after)s"
-        return await self._all(
-            lambda row: row[0],
-            f"select user_id from memberships where org_id = %(org_id)s {later} order by user_id limit %(limit)s",
-            org_id=org_id,
-            after=after,
-            limit=limit,
-        )
+        sql = f"select user_id from memberships where org_id = %(org_id)s {later} order by user_id limit %(limit)s"
+        return await self._all(lambda row: row[0], sql, org_id=org_id, after=after, limit=limit)
 
     async def group_members(self, org_id: UUID, user_ids: Collection[UUID]) -> list[GroupMember]:
         return await self._all(to_group_member, group_members_of("k.user_id = any(%(user_ids)s)"), org_id=org_id, user_ids=list(user_ids))
@@ -184,7 +152,7 @@ class ScimUsers(Repository):
             org_id=membership.org_id,
             role=membership.role,
             confirmed_at=membership.confirmed_at,
-            **profile_columns(profile),
+            **SCIM_PROFILE.values(profile),
         )
         if added == 0:  # the address is reserved for its former account
             raise UserNameTaken
@@ -213,7 +181,7 @@ class ScimUsers(Repository):
                 family_name = excluded.family_name, display_name = excluded.display_name,
                 user_name = excluded.user_name, attributes = excluded.attributes, updated_at = excluded.updated_at,
                 email = case when s.membership_id is not null then %(email)s end"""
-        await self._run(sql, org_id=org_id, user_id=user_id, email=email, now=now, **profile_columns(profile))
+        await self._run(sql, org_id=org_id, user_id=user_id, email=email, now=now, **SCIM_PROFILE.values(profile))
 
     async def forget_unprovisioned(self, org_id: UUID, user_id: UUID) -> None:
         sql = """

@@ -4,30 +4,30 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.email_queue import TokenPurpose
 from core.tenancy.model.settings import BrandingSettings, Design
 
-COLUMNS: Final = "b.logo_url, b.primary_color, b.product_name"
+SETTINGS: Final = Record(BrandingSettings, "b")
+PUT: Final = f"""
+    {SETTINGS.insert("branding", "org_id", "updated_at")}
+    on conflict (org_id) do update set {SETTINGS.overwrites(without=())}, updated_at = excluded.updated_at"""
 # Only active organizations have a design.
 OF_ACTIVE: Final = "left join branding b on b.org_id = o.id where o.status = 'active'"
-DESIGN: Final = f"select o.name, {COLUMNS} from organizations o {OF_ACTIVE} and o.id = %(org_id)s"
+DESIGN: Final = f"select o.name, {SETTINGS.columns} from organizations o {OF_ACTIVE} and o.id = %(org_id)s"
 ACTIVE_ID: Final = "select id from organizations where slug = %(slug)s and status = 'active'"
 
 
-def to_settings(row: Row) -> BrandingSettings:
-    return BrandingSettings(*row)
-
-
 def to_design(row: Row) -> Design:
-    return Design(row[0], to_settings(row[1:]))
+    return Design(row[0], SETTINGS.read(row[1:]))
 
 
 class Branding(Repository):
     """Implements `ports.storage.tenancy.settings.Branding`."""
 
     async def settings(self, org_id: UUID) -> BrandingSettings | None:
-        return await self._one(to_settings, f"select {COLUMNS} from branding b where b.org_id = %(org_id)s", org_id=org_id)
+        return await self._one(SETTINGS.read, f"select {SETTINGS.columns} from branding b where b.org_id = %(org_id)s", org_id=org_id)
 
     async def active_org_id(self, slug: str) -> UUID | None:
         return await self._one(lambda row: row[0], ACTIVE_ID, slug=slug)
@@ -43,20 +43,9 @@ class Branding(Repository):
 
     async def design_of_link(self, token_hash: bytes, purpose: TokenPurpose) -> Design | None:
         sql = f"""
-            select o.name, {COLUMNS} from one_time_tokens k join organizations o on o.id = k.org_id {OF_ACTIVE}
+            select o.name, {SETTINGS.columns} from one_time_tokens k join organizations o on o.id = k.org_id {OF_ACTIVE}
             and k.purpose = %(purpose)s and k.token_hash = %(token_hash)s"""
         return await self._one(to_design, sql, purpose=purpose, token_hash=token_hash)
 
     async def put(self, org_id: UUID, settings: BrandingSettings, now: datetime) -> None:
-        await self._run(
-            """
-            insert into branding (org_id, logo_url, primary_color, product_name, updated_at)
-            values (%(org_id)s, %(logo_url)s, %(primary_color)s, %(product_name)s, %(now)s)
-            on conflict (org_id) do update set logo_url = excluded.logo_url, primary_color = excluded.primary_color,
-                                               product_name = excluded.product_name, updated_at = excluded.updated_at""",
-            org_id=org_id,
-            logo_url=settings.logo_url,
-            primary_color=settings.primary_color,
-            product_name=settings.product_name,
-            now=now,
-        )
+        await self._run(PUT, **SETTINGS.values(settings), org_id=org_id, updated_at=now)

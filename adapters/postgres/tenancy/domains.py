@@ -4,15 +4,14 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, DomainTaken, ForeignAccount, ForeignInvitation
 
-# In the order that `to_claim` expects.
-COLUMNS: Final = "org_id, domain, challenge, verified_at, created_at"
-
-
+CLAIM: Final = Record(DomainClaim, "d", domain=Domain)
+PUT: Final = f"{CLAIM.insert('domains')} on conflict (org_id) do update set {CLAIM.overwrites(without=('org_id',))}"
 VERIFIED_OWNER: Final = verified_owner("%(host)s")
 # Keep the pattern: an index finds the addresses at the domain and its subdomains by it. A subdomain
 # may belong to another organization.
@@ -41,17 +40,13 @@ def _to_id(row: Row) -> UUID:
     return UUID(str(row[0]))
 
 
-def to_claim(row: Row) -> DomainClaim:
-    return DomainClaim(org_id=row[0], domain=Domain(row[1]), challenge=row[2], verified_at=row[3], created_at=row[4])
-
-
 class Domains(Repository):
     """Implements `ports.storage.tenancy.settings.Domains`."""
 
     constraints: ClassVar = {"domains_one_organization": DomainTaken}
 
     async def by_org(self, org_id: UUID) -> DomainClaim | None:
-        return await self._one(to_claim, f"select {COLUMNS} from domains where org_id = %(org_id)s", org_id=org_id)
+        return await self._one(CLAIM.read, f"select {CLAIM.columns} from domains d where d.org_id = %(org_id)s", org_id=org_id)
 
     async def verified_owner(self, email: Email) -> UUID | None:
         return await self._one(_to_id, VERIFIED_OWNER, host=email.domain)
@@ -63,36 +58,32 @@ class Domains(Repository):
         return self._one_deferred(_to_id, VERIFIED_OWNER, host=email.domain)
 
     async def foreign_accounts(self, org_id: UUID, domain: Domain, page: Page) -> PageResult[ForeignAccount]:
-        rows = await self._all(lambda row: row, _page(FOREIGN_ACCOUNTS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset)
-        accounts = [ForeignAccount(row[1], Email(row[2]), row[3], row[5], row[6]) for row in rows if row[1] is not None]
-        return PageResult(accounts, rows[0][0])
+        return await self._page(
+            lambda row: ForeignAccount(row[0], Email(row[1]), row[2], row[4], row[5]),
+            _page(FOREIGN_ACCOUNTS),
+            org_id=org_id,
+            domain=domain,
+            limit=page.limit,
+            offset=page.offset,
+        )
 
     async def foreign_invitations(self, org_id: UUID, domain: Domain, page: Page, now: datetime) -> PageResult[ForeignInvitation]:
-        rows = await self._all(
-            lambda row: row, _page(FOREIGN_INVITATIONS), org_id=org_id, domain=domain, limit=page.limit, offset=page.offset, now=now
+        return await self._page(
+            lambda row: ForeignInvitation(Email(row[1]), row[2], row[4], row[5], row[6]),
+            _page(FOREIGN_INVITATIONS),
+            org_id=org_id,
+            domain=domain,
+            limit=page.limit,
+            offset=page.offset,
+            now=now,
         )
-        invitations = [ForeignInvitation(Email(row[2]), row[3], row[5], row[6], row[7]) for row in rows if row[1] is not None]
-        return PageResult(invitations, rows[0][0])
 
     async def put(self, claim: DomainClaim) -> None:
-        await self._run(
-            """
-            insert into domains (org_id, domain, challenge, verified_at, created_at)
-            values (%(org_id)s, %(domain)s, %(challenge)s, %(verified_at)s, %(created_at)s)
-            on conflict (org_id) do update set
-                domain = excluded.domain, challenge = excluded.challenge, verified_at = excluded.verified_at,
-                created_at = excluded.created_at""",
-            org_id=claim.org_id,
-            domain=claim.domain,
-            challenge=claim.challenge,
-            verified_at=claim.verified_at,
-            created_at=claim.created_at,
-        )
+        await self._run(PUT, **CLAIM.values(claim))
 
     async def mark_verified(self, org_id: UUID, now: datetime) -> DomainClaim:
-        verified = await self._one(
-            to_claim, f"update domains set verified_at = %(now)s where org_id = %(org_id)s returning {COLUMNS}", org_id=org_id, now=now
-        )
+        sql = f"update domains d set verified_at = %(now)s where d.org_id = %(org_id)s returning {CLAIM.columns}"
+        verified = await self._one(CLAIM.read, sql, org_id=org_id, now=now)
         assert verified is not None, "the caller has locked the organization and read the claim"
         return verified
 

@@ -59,16 +59,13 @@ class Invitations(Repository):
     ) -> PageResult[ListedInvitation]:
         matching: LiteralString = "" if search is None else " and strpos(i.email, %(search)s) > 0"
         statement = _page([f"{condition}{matching}" for condition in STORED[status]])
-        rows = await self._all(lambda row: row, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search)
-        return PageResult([to_listed_invitation(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(
+            to_listed_invitation, statement, org_id=org_id, limit=page.limit, offset=page.offset, now=now, search=search
+        )
 
     async def received_by(self, email: Email, now: datetime) -> list[ReceivedInvitation]:
-        return await self._all(
-            to_received,
-            f"{RECEIVED} where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s {NEWEST_FIRST}",
-            email=email,
-            now=now,
-        )
+        sql = f"{RECEIVED} where i.email = %(email)s and i.status = 'pending' and i.expires_at > %(now)s {NEWEST_FIRST}"
+        return await self._all(to_received, sql, email=email, now=now)
 
     async def received_by_token(self, token_hash: bytes, now: datetime) -> ReceivedInvitation | None:
         return await self._one(to_received, RECEIVED + f"where {HAS_TOKEN}", token_hash=token_hash, now=now)
@@ -118,12 +115,8 @@ class Invitations(Repository):
         return await self._all(INVITATION.read, sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
     async def nth_newest(self, org_id: UUID, n: int) -> datetime | None:
-        return await self._one(
-            lambda row: row[0],
-            "select created_at from invitations where org_id = %(org_id)s order by created_at desc, id desc limit 1 offset %(skipped)s",
-            org_id=org_id,
-            skipped=n - 1,
-        )
+        sql = "select created_at from invitations where org_id = %(org_id)s order by created_at desc, id desc limit 1 offset %(skipped)s"
+        return await self._one(lambda row: row[0], sql, org_id=org_id, skipped=n - 1)
 
     async def expire(self, now: datetime, limit: int) -> list[Invitation]:
         # Keep the common table expression: with a plain subquery the planner may update more rows

@@ -5,25 +5,21 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.roles import Role
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Membership, effective_limit
 
-# In the order that `to_membership` expects.
-COLUMNS: Final = "m.id, m.org_id, m.user_id, m.role, m.created_at, m.confirmed_at"
-
+MEMBERSHIP: Final = Record(Membership, "m", role=Role)
+INSERT: Final = MEMBERSHIP.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
 
-def to_membership(row: Row) -> Membership:
-    return Membership(id=row[0], org_id=row[1], user_id=row[2], role=Role(row[3]), created_at=row[4], confirmed_at=row[5])
-
-
 def to_listed_member(row: Row) -> ListedMember:
-    return ListedMember(row[0], Email(row[1]), row[2], row[3], to_membership(row[4:]))
+    return ListedMember(row[0], Email(row[1]), row[2], row[3], MEMBERSHIP.read(row[4:]))
 
 
 ORDERS: Final[Mapping[MemberOrder, LiteralString]] = {MemberOrder.JOINED: "m.created_at", MemberOrder.EMAIL: "m.email"}
@@ -49,10 +45,10 @@ class Members(Repository):
         by = ORDERS[order]
         sql = f"""
             with page as (
-                select {COLUMNS}, m.email from memberships m
+                select {MEMBERSHIP.columns}, m.email from memberships m
                 where m.org_id = %(org_id)s {of_role} {matching} order by {by}, m.id limit %(limit)s offset %(offset)s)
             select {total}, o.max_users, t.default_max_users,
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from organizations o
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
@@ -64,48 +60,32 @@ class Members(Repository):
         return MembersPage([to_listed_member(row[3:]) for row in rows if row[3] is not None], count, effective_limit(own_limit, tier_limit))
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool:
-        return await self._exists(
-            "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id
-        )
+        sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
 
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         sql = f"""
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
                    case when m.confirmed_at is not null then u.mfa_enabled_at is not null end,
                    (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
-                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {COLUMNS}
+                   u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.user_id = %(user_id)s"""
         return await self._one(lambda row: MemberAccount(to_listed_member(row[3:]), *row[:3]), sql, org_id=org_id, user_id=user_id)
 
     async def lock(self, org_id: UUID, user_id: UUID) -> Membership | None:
-        return await self._one(
-            to_membership,
-            f"select {COLUMNS} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update",
-            org_id=org_id,
-            user_id=user_id,
-        )
+        sql = f"select {MEMBERSHIP.columns} from memberships m where m.org_id = %(org_id)s and m.user_id = %(user_id)s for no key update"
+        return await self._one(MEMBERSHIP.read, sql, org_id=org_id, user_id=user_id)
 
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
-        await self._run(
-            """
-            with added as (
-                insert into memberships (id, org_id, user_id, role, created_at, confirmed_at, promoted_by)
-                values (%(id)s, %(org_id)s, %(user_id)s, %(role)s, %(created_at)s, %(confirmed_at)s, %(promoted_by)s)
-                returning org_id),
+        sql = f"""
+            with added as ({INSERT} returning org_id),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count + 1, members_changed_at = %(created_at)s
-            from added where o.id = added.org_id""",
-            id=membership.id,
-            org_id=membership.org_id,
-            user_id=membership.user_id,
-            role=membership.role,
-            created_at=membership.created_at,
-            confirmed_at=membership.confirmed_at,
-            promoted_by=promoted_by,
-        )
+            from added where o.id = added.org_id"""
+        await self._run(sql, **MEMBERSHIP.values(membership), promoted_by=promoted_by)
 
     async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
         sql = """

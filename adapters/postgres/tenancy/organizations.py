@@ -9,8 +9,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
-from adapters.postgres.tenancy.members import COLUMNS as MEMBERSHIP_COLUMNS
-from adapters.postgres.tenancy.members import to_membership
+from adapters.postgres.tenancy.members import MEMBERSHIP
 from adapters.postgres.tenancy.tiers import TIER
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.callers import OrganizationStatus
@@ -18,7 +17,7 @@ from core.kernel.display import PRODUCT
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
 
-ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any=True))
+ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any="id"))
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
 SELECT: Final = f"select {ORGANIZATION.columns} from organizations o {OF_TIER} "
 # Keep the lock in a materialized CTE before the join. A statement that waited for a lock reads only
@@ -94,10 +93,10 @@ class Organizations(Repository):
 
     async def by_member(self, user_id: UUID) -> list[tuple[Organization, Membership]]:
         sql = f"""
-            select {ORGANIZATION.columns}, {MEMBERSHIP_COLUMNS}
+            select {ORGANIZATION.columns}, {MEMBERSHIP.columns}
             from memberships m join organizations o on o.id = m.org_id {OF_TIER}
             where m.user_id = %(user_id)s order by o.slug"""
-        return await self._all(lambda row: (ORGANIZATION.read(row), to_membership(row[ORGANIZATION.width :])), sql, user_id=user_id)
+        return await self._all(lambda row: (ORGANIZATION.read(row), MEMBERSHIP.read(row[ORGANIZATION.width :])), sql, user_id=user_id)
 
     async def owner_address(self, org_id: UUID) -> Email | None:
         sql = """
@@ -111,8 +110,9 @@ class Organizations(Repository):
     async def page_with_owners(
         self, status: OrganizationStatus | None, tier_id: UUID | None, limit: int, offset: int, search: str | None = None
     ) -> PageResult[ListedOrganization]:
-        rows = await self._all(lambda row: row, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset)
-        return PageResult([to_listed_organization(row[1:]) for row in rows if row[1] is not None], rows[0][0])
+        return await self._page(
+            to_listed_organization, PAGE_WITH_OWNERS, status=status, tier_id=tier_id, search=search, limit=limit, offset=offset
+        )
 
     # "for no key update" makes other writers of the organization wait, but still allows inserts of
     # rows that reference it.
@@ -135,8 +135,7 @@ class Organizations(Repository):
         sql = """
             select count(*) from memberships m join organizations o on o.id = m.org_id
             where m.user_id = %(user_id)s and m.role = 'owner' and o.status = 'pending'"""
-        count = await self._one(lambda row: int(row[0]), sql, user_id=user_id)
-        return count or 0
+        return await self._count(sql, user_id=user_id)
 
     async def add(self, organization: Organization) -> None:
         sql = """
@@ -144,7 +143,7 @@ class Organizations(Repository):
                                        created_at, updated_at, approved_at, rejected_reason, suspended_reason)
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
                     %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
-        await self._run(sql, slug=organization.slug, created_at=organization.created_at, **_changeable(organization))
+        await self._run(sql, **_values(organization))
         self._signals.figures_changed()
 
     async def save(self, organization: Organization) -> None:
@@ -161,7 +160,7 @@ class Organizations(Repository):
                 where o.id = %(id)s and before.id = %(id)s
                 returning o.status = 'active' and before.status <> 'active' as became_active)
             select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active"""
-        await self._run(sql, **_changeable(organization))
+        await self._run(sql, **_values(organization))
         if organization.status is OrganizationStatus.ACTIVE:
             self._signals.deliveries_due()
             self._signals.siem_entries_due()
@@ -182,18 +181,5 @@ class Organizations(Repository):
         await self._run(f"{delete_records_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
-def _changeable(organization: Organization) -> dict[str, object]:
-    return {
-        "id": organization.id,
-        "name": organization.name,
-        "status": organization.status,
-        "tier_id": organization.tier.id if organization.tier else None,
-        "max_services": organization.max_services,
-        "max_users": organization.max_users,
-        "device_trust_days": organization.device_trust_days,
-        "personal_tokens": organization.personal_tokens,
-        "updated_at": organization.updated_at,
-        "approved_at": organization.approved_at,
-        "rejected_reason": organization.rejected_reason,
-        "suspended_reason": organization.suspended_reason,
-    }
+def _values(organization: Organization) -> dict[str, object]:
+    return ORGANIZATION.values(organization) | {"tier_id": organization.tier.id if organization.tier else None}

@@ -8,6 +8,7 @@ from adapters.postgres.engine.statements import Repository
 from core.tenancy.model.organizations import Tier
 
 TIER: Final = Record(Tier, "t")
+PUT: Final = f"{TIER.insert('tiers')} on conflict (name) do update set {TIER.overwrites(without=('id', 'name'))}"
 
 
 class Tiers(Repository):
@@ -23,17 +24,4 @@ class Tiers(Repository):
         return await self._one(TIER.read, f"select {TIER.columns} from tiers t where name = %(name)s", name=name)
 
     async def put(self, tier: Tier) -> None:
-        await self._run(
-            """
-            insert into tiers (id, name, display_name, default_max_services, default_max_users, price_cents)
-            values (%(id)s, %(name)s, %(display_name)s, %(default_max_services)s, %(default_max_users)s, %(price_cents)s)
-            on conflict (name) do update set
-                display_name = excluded.display_name, default_max_services = excluded.default_max_services,
-                default_max_users = excluded.default_max_users, price_cents = excluded.price_cents""",
-            id=tier.id,
-            name=tier.name,
-            display_name=tier.display_name,
-            default_max_services=tier.default_max_services,
-            default_max_users=tier.default_max_users,
-            price_cents=tier.price_cents,
-        )
+        await self._run(PUT, **TIER.values(tier))

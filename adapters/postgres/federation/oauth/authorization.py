@@ -121,9 +121,5 @@ class AuthorizationCodes(Repository):
         )
 
     async def session_started_by(self, code_hash: bytes, service: ServiceContext | None) -> UUID | None:
-        return await self._one(
-            lambda row: row[0],
-            f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT}",
-            code_hash=code_hash,
-            **client_parameters(service),
-        )
+        sql = f"select c.session_id from authorization_codes c where c.code_hash = %(code_hash)s and {BY_CLIENT}"
+        return await self._one(lambda row: row[0], sql, code_hash=code_hash, **client_parameters(service))

@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
 from core.authentication.model.openid import ResourceGrant, Scope, in_order
 from core.federation.oauth.model.authorization import Agreement, Consent
@@ -17,31 +18,32 @@ API_ACCESS: Final = f"""
      where a.user_id = c.user_id and a.service_id = c.service_id)"""
 
 
+ORGANIZATION: Final = "coalesce(b.product_name, o.name)"
+CONSENT: Final = Record(
+    Consent,
+    "c",
+    service_id="v.id",
+    service_slug="v.slug",
+    service="v.name",
+    org_id="o.id",
+    org_slug="o.slug",
+    organization=ORGANIZATION,
+    logo_url="b.logo_url",
+    scope=lambda names: in_order(map(Scope, names)),
+    granted_at="""
+        greatest(c.granted_at, (
+            select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id))""",
+    last_sign_in_at="u.last_login_at",
+    apis=Columns(API_ACCESS, 1, lambda row: tuple(map(to_resource_access, row[0] or ()))),
+)
+
+
 def _select(table: LiteralString) -> LiteralString:
     return f"""
-        select v.id, v.slug, v.name, o.id, o.slug, coalesce(b.product_name, o.name), b.logo_url, c.scope,
-               greatest(c.granted_at, (
-                   select max(a.granted_at) from api_consents a where a.user_id = c.user_id and a.service_id = c.service_id)),
-               u.last_login_at, {API_ACCESS}
+        select {CONSENT.columns}
         from {table} c join services v on v.org_id = c.org_id and v.id = c.service_id join organizations o on o.id = c.org_id
         left join branding b on b.org_id = c.org_id
         left join service_users u on u.org_id = c.org_id and u.service_id = c.service_id and u.user_id = c.user_id"""
-
-
-def to_consent(row: Row) -> Consent:
-    return Consent(
-        service_id=row[0],
-        service_slug=row[1],
-        service=row[2],
-        org_id=row[3],
-        org_slug=row[4],
-        organization=row[5],
-        logo_url=row[6],
-        scope=in_order(Scope(name) for name in row[7]),
-        granted_at=row[8],
-        last_sign_in_at=row[9],
-        apis=tuple(to_resource_access(access) for access in row[10] or ()),
-    )
 
 
 class Consents(Repository):
@@ -62,20 +64,12 @@ class Consents(Repository):
         return agreement or Agreement(frozenset())
 
     async def of_user(self, user_id: UUID, limit: int) -> list[Consent]:
-        return await self._all(
-            to_consent,
-            f"{_select('consents')} where c.user_id = %(user_id)s order by 6, v.name, v.id limit %(limit)s",
-            user_id=user_id,
-            limit=limit,
-        )
+        sql = f"{_select('consents')} where c.user_id = %(user_id)s order by {ORGANIZATION}, v.name, v.id limit %(limit)s"
+        return await self._all(CONSENT.read, sql, user_id=user_id, limit=limit)
 
     async def by_service(self, user_id: UUID, service_id: UUID) -> Consent | None:
-        return await self._one(
-            to_consent,
-            f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s",
-            user_id=user_id,
-            service_id=service_id,
-        )
+        sql = f"{_select('consents')} where c.user_id = %(user_id)s and c.service_id = %(service_id)s"
+        return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
     async def add(self, org_id: UUID, service_id: UUID, user_id: UUID, scope: Collection[Scope], now: datetime) -> bool:
         # The lock waits for a deletion of the service, which would make the foreign key fail.
@@ -110,4 +104,4 @@ class Consents(Repository):
                 where v.id = %(service_id)s and c.org_id = v.org_id and c.service_id = v.id and c.user_id = %(user_id)s
                 returning c.*)
             {_select("withdrawn")}"""
-        return await self._one(to_consent, sql, user_id=user_id, service_id=service_id)
+        return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)

@@ -7,7 +7,8 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.records import Column, Columns, Record
+from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
 from core.federation.oauth.model.device_flow import (
     MAX_FAILURES,
@@ -20,6 +21,23 @@ from core.federation.oauth.model.device_flow import (
 )
 from core.kernel.callers import OrganizationStatus, ServiceContext
 
+# Of a row of `request` and the session `s` that approved it
+DEVICE_POLL: Final = Record(
+    DevicePoll,
+    "request",
+    service=CONTEXT.as_field(),
+    status=DeviceRequestStatus,
+    provider="s.provider",
+    account=ACCOUNT.as_field(if_any="id"),
+    openid=Columns(
+        "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, "
+        + resource_facts("request", "s.user_id"),
+        GRANT_WIDTH,
+        to_grant,
+    ),
+    authenticated_at="coalesce(s.authenticated_at, s.created_at)",
+    second_factor="coalesce(s.second_factor, false)",
+)
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code, so the organization is unknown here. If the
 # device sends a client id too, a wrong one counts as a failure.
@@ -37,48 +55,23 @@ POLL: Final = f"""
         set polled_at = %(now)s, failures = d.failures + case when request.is_matching then 0 else 1 end,
             interval_seconds = d.interval_seconds + case when request.is_early then %(slower)s else 0 end
         from request where d.device_code_hash = request.device_code_hash)
-    select request.status, request.expires_at, request.is_locked, request.is_matching, request.is_early, request.session_id, s.provider,
-           request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope,
-           {resource_facts("request", "s.user_id")},
-           coalesce(s.authenticated_at, s.created_at), coalesce(s.second_factor, false), {CONTEXT.columns}, {ACCOUNT.columns}
+    select {DEVICE_POLL.columns}
     from request join (services v join organizations vo on vo.id = v.org_id) on v.id = request.service_id
     left join (sessions s join users u on u.id = s.user_id) on s.id = request.session_id"""
-BEFORE_CONTEXT: Final = 9 + GRANT_WIDTH
-
-
-def to_poll(row: Row) -> DevicePoll:
-    return DevicePoll(
-        status=DeviceRequestStatus(row[0]),
-        expires_at=row[1],
-        is_locked=row[2],
-        is_matching=row[3],
-        is_early=row[4],
-        session_id=row[5],
-        provider=row[6],
-        openid=to_grant(row[7:]),
-        authenticated_at=row[7 + GRANT_WIDTH],
-        second_factor=row[8 + GRANT_WIDTH],
-        service=CONTEXT.read(row[BEFORE_CONTEXT:]),
-        account=ACCOUNT.read_if_any(row[BEFORE_CONTEXT + CONTEXT.width :]),
-    )
-
-
-def to_device_request(row: Row) -> DeviceRequest:
-    return DeviceRequest(
-        service_id=row[0],
-        service=row[1],
-        org_id=row[2],
-        organization=row[3],
-        organization_status=OrganizationStatus(row[4]),
-        address=row[5],
-        agent=row[6],
-        created_at=row[7],
-        expires_at=row[8],
-        status=DeviceRequestStatus(row[9]),
-        is_locked=row[10],
-        scope=to_scope(row[11]),
-        api=None if row[12] is None else to_resource_access(row[12]),
-    )
+DEVICE_REQUEST: Final = Record(
+    DeviceRequest,
+    "d",
+    service="v.name",
+    organization="o.name",
+    organization_status=Column(sql="o.status", read=OrganizationStatus),
+    status=DeviceRequestStatus,
+    is_locked="d.failures >= %(errors)s",
+    scope=Columns("d.scope", 1, lambda row: to_scope(row[0])),
+    api=Column(
+        sql=f"(select {access_sql('r', 'd.api_scope')} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)",
+        read=to_resource_access,
+    ),
+)
 
 
 class DeviceCodes(Repository):
@@ -115,12 +108,10 @@ class DeviceCodes(Repository):
 
     async def by_user_code(self, user_code_hash: bytes) -> DeviceRequest | None:
         sql = f"""
-            select v.id, v.name, o.id, o.name, o.status, d.address, d.agent, d.created_at, d.expires_at, d.status, d.failures >= %(errors)s,
-                   d.scope, (
-                       select {access_sql("r", "d.api_scope")} from api_resources r where r.id = d.api_resource_id and r.org_id = d.org_id)
+            select {DEVICE_REQUEST.columns}
             from device_codes d join services v on v.id = d.service_id join organizations o on o.id = d.org_id
             where d.user_code_hash = %(user_code_hash)s"""
-        return await self._one(to_device_request, sql, user_code_hash=user_code_hash, errors=MAX_FAILURES)
+        return await self._one(DEVICE_REQUEST.read, sql, user_code_hash=user_code_hash, errors=MAX_FAILURES)
 
     async def decide(self, user_code_hash: bytes, status: DeviceRequestStatus, session_id: UUID | None, now: datetime) -> bool:
         sql = """
@@ -131,7 +122,7 @@ class DeviceCodes(Repository):
 
     async def poll(self, device_code_hash: bytes, client_id: UUID | None, challenge: str | None, now: datetime) -> DevicePoll | None:
         return await self._one(
-            to_poll,
+            DEVICE_POLL.read,
             POLL,
             device_code_hash=device_code_hash,
             client_id=client_id,

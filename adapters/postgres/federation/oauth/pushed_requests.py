@@ -37,13 +37,8 @@ class PushedRequests(Repository):
         )
 
     async def load(self, request_hash: bytes, client_id: UUID | None, now: datetime) -> str | None:
-        return await self._one(
-            lambda row: str(row[0]),
-            f"select p.parameters from pushed_requests p where {LIVE}",
-            request_hash=request_hash,
-            client_id=client_id,
-            now=now,
-        )
+        sql = f"select p.parameters from pushed_requests p where {LIVE}"
+        return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, now=now)
 
     async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
         sql = f"""

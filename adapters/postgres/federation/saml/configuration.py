@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.services import CONTEXT
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.federation.saml.model.configuration import (
     PREVIOUS_KEPT,
@@ -22,7 +22,13 @@ from core.federation.saml.model.configuration import (
 )
 from ports.crypto import SecretContext, Vault
 
-CONFIGURATION: Final = Record(SamlConfiguration, "c", name_id_format=NameIdFormat)
+CONFIGURATION: Final = Record(
+    SamlConfiguration, "c", name_id_format=NameIdFormat, attribute_mapping=Column(write=lambda mapping: Jsonb(dict(mapping)))
+)
+CONFIGURE: Final = f"""
+    {CONFIGURATION.insert("saml_configurations", "service_id", "org_id", "updated_at")}
+    on conflict (service_id) do update set {CONFIGURATION.overwrites(without=())}, updated_at = excluded.updated_at"""
+to_configuration_if_any: Final = CONFIGURATION.if_any("enabled")
 CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
 SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE}"
 SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + 6
@@ -63,7 +69,7 @@ def to_setup(vault: Vault, row: Row) -> SamlSetup:
     """Return the value of a row that starts with the columns of SETUP."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        CONTEXT.read(row), CONFIGURATION.read_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
+        CONTEXT.read(row), to_configuration_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
     )
 
 
@@ -71,12 +77,8 @@ class Saml(SealingRepository):
     """SAML configurations and certificates in PostgreSQL."""
 
     async def configuration(self, org_id: UUID, service_id: UUID) -> SamlConfiguration | None:
-        return await self._one(
-            CONFIGURATION.read,
-            f"select {CONFIGURATION.columns} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
-        )
+        sql = f"select {CONFIGURATION.columns} from saml_configurations c where c.org_id = %(org_id)s and c.service_id = %(service_id)s"
+        return await self._one(CONFIGURATION.read, sql, org_id=org_id, service_id=service_id)
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         sql = f"""
@@ -105,47 +107,15 @@ class Saml(SealingRepository):
         return await self._all(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, entity_id=entity_id, limit=limit)
 
     async def setup_by_slug(self, org_slug: str, service_slug: str) -> SamlSetup | None:
-        return await self._one(
-            partial(to_setup, self._vault),
-            f"select {SETUP} from {SETUP_TABLES} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s",
-            org_slug=org_slug,
-            service_slug=service_slug,
-        )
+        sql = f"select {SETUP} from {SETUP_TABLES} where vo.slug = %(org_slug)s and v.slug = %(service_slug)s"
+        return await self._one(partial(to_setup, self._vault), sql, org_slug=org_slug, service_slug=service_slug)
 
     async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
-        return await self._one(
-            partial(to_setup, self._vault),
-            f"select {SETUP} from {SETUP_TABLES} where v.org_id = %(org_id)s and v.id = %(service_id)s",
-            org_id=org_id,
-            service_id=service_id,
-        )
+        sql = f"select {SETUP} from {SETUP_TABLES} where v.org_id = %(org_id)s and v.id = %(service_id)s"
+        return await self._one(partial(to_setup, self._vault), sql, org_id=org_id, service_id=service_id)
 
     async def configure(self, org_id: UUID, service_id: UUID, configuration: SamlConfiguration, now: datetime) -> None:
-        mapping = configuration.attribute_mapping
-        await self._run(
-            """
-            insert into saml_configurations (service_id, org_id, enabled, entity_id, acs_url, slo_url, name_id_format, attribute_mapping,
-                                             sign_assertions, sign_response, slo_certificate, updated_at)
-            values (%(service_id)s, %(org_id)s, %(enabled)s, %(entity_id)s, %(acs_url)s, %(slo_url)s, %(name_id_format)s,
-                    %(attribute_mapping)s, %(sign_assertions)s, %(sign_response)s, %(slo_certificate)s, %(now)s)
-            on conflict (service_id) do update set
-                enabled = excluded.enabled, entity_id = excluded.entity_id, acs_url = excluded.acs_url, slo_url = excluded.slo_url,
-                name_id_format = excluded.name_id_format, attribute_mapping = excluded.attribute_mapping,
-                sign_assertions = excluded.sign_assertions, sign_response = excluded.sign_response,
-                slo_certificate = excluded.slo_certificate, updated_at = excluded.updated_at""",
-            service_id=service_id,
-            org_id=org_id,
-            enabled=configuration.enabled,
-            entity_id=configuration.entity_id,
-            acs_url=configuration.acs_url,
-            slo_url=configuration.slo_url,
-            name_id_format=configuration.name_id_format,
-            attribute_mapping=None if mapping is None else Jsonb(dict(mapping)),
-            sign_assertions=configuration.sign_assertions,
-            sign_response=configuration.sign_response,
-            slo_certificate=configuration.slo_certificate,
-            now=now,
-        )
+        await self._run(CONFIGURE, **CONFIGURATION.values(configuration), service_id=service_id, org_id=org_id, updated_at=now)
 
     async def disable(self, org_id: UUID, service_id: UUID, now: datetime) -> bool:
         sql = """

@@ -5,34 +5,42 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import EndedSessions, LogoutInitiator, SamlLogout, SamlSession
 
-SESSION: Final = "org_id, service_id, session_index, name_id, name_id_format, former_names"
+SESSION: Final = Record(
+    SamlSession,
+    "p",
+    name_id=Record(NameId, "p", value="p.name_id", format=Column(sql="p.name_id_format", read=NameIdFormat)).as_field(),
+    former_names=tuple,
+)
 MAX_TIMES_SENT: Final = 2  # of one request
-LOGOUT: Final = "id, browser_hash, org_id, service_id, request_id, relay_state, after, created_at, expires_at"
+LOGOUT: Final = Record(SamlLogout, "l", initiator=Record(LogoutInitiator, "l").as_field())
+# No lock on the service: it may be deleted at any time during the logout, so every later step looks
+# it up again.
+INSERT_LOGOUT: Final = LOGOUT.insert(
+    "saml_logouts",
+    source="""
+    where %(service_id)s::uuid is null
+       or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
+    returning 1""",
+)
+INSERT_REQUEST: Final = SESSION.insert(
+    "saml_logout_requests",
+    "request_id",
+    "logout_id",
+    "user_id",
+    "sent_at",
+    "answered_at",
+    source="from services v where v.org_id = %(org_id)s and v.id = %(service_id)s returning 1",
+)
 
 
-def to_saml_session(row: Row) -> SamlSession:
-    return SamlSession(
-        org_id=row[0],
-        service_id=row[1],
-        session_index=row[2],
-        name_id=NameId(row[3], NameIdFormat(row[4])),
-        former_names=tuple(row[5]),
-    )
-
-
-def to_saml_logout(row: Row) -> SamlLogout:
-    return SamlLogout(
-        id=row[0],
-        browser_hash=row[1],
-        initiator=LogoutInitiator(org_id=row[2], service_id=row[3], request_id=row[4], relay_state=row[5], after=row[6]),
-        created_at=row[7],
-        expires_at=row[8],
-    )
+def _to_request(row: Row) -> tuple[str, SamlSession]:
+    return row[SESSION.width], SESSION.read(row)
 
 
 class SamlLogouts(Repository):
@@ -40,10 +48,10 @@ class SamlLogouts(Repository):
 
     async def sessions(self, session_id: UUID, now: datetime) -> list[SamlSession]:
         sql = f"""
-            select {SESSION} from saml_sessions p
+            select {SESSION.columns} from saml_sessions p
             where p.session_id = %(session_id)s and exists (select 1 from sessions s where s.id = p.session_id and {SESSION_NOT_ENDED})
             order by p.created_at, p.service_id"""
-        return await self._all(to_saml_session, sql, session_id=session_id, now=now)
+        return await self._all(SESSION.read, sql, session_id=session_id, now=now)
 
     async def find_users(self, org_id: UUID, service_id: UUID, name_id: NameId, now: datetime) -> list[UUID]:
         return await self._all(
@@ -77,85 +85,52 @@ class SamlLogouts(Repository):
         return ended
 
     async def add(self, logout: SamlLogout) -> bool:
-        # No lock on the service: it may be deleted at any time during the logout, so every later
-        # step looks it up again.
-        return await self._exists(
-            f"""
-            insert into saml_logouts ({LOGOUT})
-            select %(id)s, %(browser_hash)s, %(org_id)s, %(service_id)s, %(request_id)s, %(relay_state)s, %(after)s, %(created_at)s,
-                   %(expires_at)s
-            where %(service_id)s::uuid is null
-               or exists (select 1 from services v where v.org_id = %(org_id)s and v.id = %(service_id)s)
-            returning 1""",
-            id=logout.id,
-            browser_hash=logout.browser_hash,
-            org_id=logout.initiator.org_id,
-            service_id=logout.initiator.service_id,
-            request_id=logout.initiator.request_id,
-            relay_state=logout.initiator.relay_state,
-            after=logout.initiator.after,
-            created_at=logout.created_at,
-            expires_at=logout.expires_at,
-        )
+        return await self._exists(INSERT_LOGOUT, **LOGOUT.values(logout))
 
     async def lock(self, browser_hash: bytes, now: datetime) -> SamlLogout | None:
-        return await self._one(
-            to_saml_logout,
-            f"select {LOGOUT} from saml_logouts where browser_hash = %(browser_hash)s and expires_at > %(now)s for update",
-            browser_hash=browser_hash,
-            now=now,
-        )
+        sql = f"""
+            select {LOGOUT.columns} from saml_logouts l
+            where l.browser_hash = %(browser_hash)s and l.expires_at > %(now)s for update"""
+        return await self._one(LOGOUT.read, sql, browser_hash=browser_hash, now=now)
 
     async def mark_partial(self, logout_id: UUID) -> None:
         await self._run("update saml_logouts set is_partial = true where id = %(logout_id)s", logout_id=logout_id)
 
     async def add_request(self, logout_id: UUID, request_id: str, user_id: UUID, session: SamlSession, done_at: datetime | None) -> bool:
         return await self._exists(
-            f"""
-            insert into saml_logout_requests (request_id, logout_id, user_id, sent_at, answered_at, {SESSION})
-            select %(request_id)s, %(logout_id)s, %(user_id)s, %(done_at)s, %(done_at)s,
-                   v.org_id, v.id, %(session_index)s, %(name_id)s, %(format)s, %(former_names)s
-            from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
-            returning 1""",
+            INSERT_REQUEST,
+            **SESSION.values(session),
             request_id=request_id,
             logout_id=logout_id,
             user_id=user_id,
-            done_at=done_at,
-            org_id=session.org_id,
-            service_id=session.service_id,
-            session_index=session.session_index,
-            name_id=session.name_id.value,
-            format=session.name_id.format,
-            former_names=list(session.former_names),
+            sent_at=done_at,
+            answered_at=done_at,
         )
 
     async def requested_sessions(self, logout_id: UUID) -> list[SamlSession]:
-        return await self._all(
-            to_saml_session,
-            f"select {SESSION} from saml_logout_requests where logout_id = %(logout_id)s order by request_id",
-            logout_id=logout_id,
-        )
+        sql = f"select {SESSION.columns} from saml_logout_requests p where p.logout_id = %(logout_id)s order by p.request_id"
+        return await self._all(SESSION.read, sql, logout_id=logout_id)
 
     async def next_request(self, logout_id: UUID, now: datetime) -> tuple[str, SamlSession] | None:
         # A request that was sent and has no response comes first. Anonymization empties the name,
         # and a request without the name cannot be sent.
         sql = f"""
-            update saml_logout_requests set sent_at = %(now)s, times_sent = times_sent + 1
+            update saml_logout_requests p set sent_at = %(now)s, times_sent = times_sent + 1
             where request_id = (
                 select request_id from saml_logout_requests
                 where logout_id = %(logout_id)s and answered_at is null and name_id <> '' and times_sent < %(most)s
                 order by times_sent desc, sent_at desc, request_id limit 1)
-            returning request_id, {SESSION}"""
-        return await self._one(lambda row: (row[0], to_saml_session(row[1:])), sql, logout_id=logout_id, now=now, most=MAX_TIMES_SENT)
+            returning {SESSION.columns}, p.request_id"""
+        return await self._one(_to_request, sql, logout_id=logout_id, now=now, most=MAX_TIMES_SENT)
 
     async def last_request(self, logout_id: UUID) -> tuple[str, SamlSession] | None:
         # Anonymization empties the name, and a request without the name cannot be sent again.
         sql = f"""
-            select request_id, {SESSION} from saml_logout_requests
+            select {SESSION.columns}, p.request_id from saml_logout_requests p
             where logout_id = %(logout_id)s and answered_at is null and name_id <> ''
               and sent_at = (select max(sent_at) from saml_logout_requests where logout_id = %(logout_id)s)
             order by request_id limit 1"""
-        return await self._one(lambda row: (row[0], to_saml_session(row[1:])), sql, logout_id=logout_id)
+        return await self._one(_to_request, sql, logout_id=logout_id)
 
     async def record_response(
         self, logout_id: UUID, org_id: UUID, service_id: UUID, request_id: str, now: datetime, *, is_success: bool

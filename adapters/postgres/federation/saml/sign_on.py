@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.records import Columns, Record
+from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
@@ -23,8 +23,17 @@ SIGN_ON: Final = Record(
     SamlSignOn,
     "a",
     status=SamlStatus,
-    subject=Columns("a.subject, a.subject_format", 2, lambda row: None if row[0] is None else NameId(row[0], NameIdFormat(row[1]))),
+    subject=Record(NameId, "a", value="a.subject", format=Column(sql="a.subject_format", read=NameIdFormat)).as_field(if_any="value"),
 )
+# Lock the service with `for key share`: it must not be deleted before this row, which refers to it,
+# is committed.
+INSERT: Final = SIGN_ON.insert(
+    "saml_sign_ons",
+    source="""
+    from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
+    on conflict on constraint saml_sign_ons_request_key do nothing""",
+)
+to_sign_on_if_any: Final = SIGN_ON.if_any("state_hash")
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
 FINISH: Final = """
     update saml_sign_ons set answered_at = %(now)s
@@ -38,40 +47,13 @@ class SamlSignOns(SealingRepository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
     async def add(self, sign_on: SamlSignOn) -> bool:
-        # Lock the service with `for key share`: it must not be deleted before this row, which
-        # refers to it, is committed.
-        return (
-            await self._run(
-                """
-                insert into saml_sign_ons (state_hash, browser_hash, org_id, service_id, request_id, relay_state, force_authn, is_passive,
-                                           status, subject, subject_format, context_class, created_at, expires_at)
-                select %(state_hash)s, %(browser_hash)s, v.org_id, v.id, %(request_id)s, %(relay_state)s, %(force_authn)s,
-                       %(is_passive)s, %(status)s, %(subject)s, %(subject_format)s, %(context_class)s, %(created_at)s, %(expires_at)s
-                from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
-                on conflict on constraint saml_sign_ons_request_key do nothing""",
-                state_hash=sign_on.state_hash,
-                browser_hash=sign_on.browser_hash,
-                org_id=sign_on.org_id,
-                service_id=sign_on.service_id,
-                request_id=sign_on.request_id,
-                relay_state=sign_on.relay_state,
-                force_authn=sign_on.force_authn,
-                is_passive=sign_on.is_passive,
-                status=sign_on.status,
-                subject=sign_on.subject.value if sign_on.subject else None,
-                subject_format=sign_on.subject.format if sign_on.subject else None,
-                context_class=sign_on.context_class,
-                created_at=sign_on.created_at,
-                expires_at=sign_on.expires_at,
-            )
-            > 0
-        )
+        return await self._run(INSERT, **SIGN_ON.values(sign_on)) > 0
 
     async def find(
         self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
     ) -> tuple[SamlSetup, SamlSignOn | None] | None:
         return await self._one(
-            lambda row: (to_setup(self._vault, row), SIGN_ON.read_if_any(row[SETUP_WIDTH:])),
+            lambda row: (to_setup(self._vault, row), to_sign_on_if_any(row[SETUP_WIDTH:])),
             f"""
             select {SETUP}, {SIGN_ON.columns} from {SETUP_TABLES}
             left join saml_sign_ons a on a.state_hash = %(state_hash)s and a.browser_hash = %(browser_hash)s
@@ -97,9 +79,8 @@ class SamlSignOns(SealingRepository):
         return await self._one(lambda row: row[0], sql, state_hash=state_hash, now=now)
 
     async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
-        await self._run(
-            "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s", state_hash=state_hash, user_id=user_id
-        )
+        sql = "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s"
+        await self._run(sql, state_hash=state_hash, user_id=user_id)
 
     async def complete_sign_in(
         self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
@@ -152,13 +133,8 @@ class SamlSignOns(SealingRepository):
         return self._one_deferred(lambda _: True, sql, session_id=session_id, user_id=user_id, now=now)
 
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
-        return await self._one(
-            lambda row: str(row[0]),
-            "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s",
-            org_id=org_id,
-            service_id=service_id,
-            user_id=user_id,
-        )
+        sql = "select name_id from saml_name_ids where org_id = %(org_id)s and service_id = %(service_id)s and user_id = %(user_id)s"
+        return await self._one(lambda row: str(row[0]), sql, org_id=org_id, service_id=service_id, user_id=user_id)
 
     async def persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID, new: str, now: datetime) -> str:
         sql = """
