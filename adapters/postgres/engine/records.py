@@ -65,10 +65,12 @@ class Record(Generic[T]):
                     defaults[field.name] = field.default
                 case convert:
                     self._columns[field.name] = Column(read=convert)
-        sql: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
-        self.columns: LiteralString = ", ".join([*sql.values(), *(part.sql for part in self._parts.values())])
+        sql_of: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
+        self.columns: LiteralString = ", ".join([*sql_of.values(), *(part.sql for part in self._parts.values())])
         # Fields of other tables, or with an expression, are only read.
-        self._own_columns = [(name, own, self._columns[name].write) for name in sql if (own := self._own_name(sql[name])).isidentifier()]
+        self._own_columns = [
+            (name, own, self._columns[name].write) for name in sql_of if (own := self._own_name(sql_of[name])).isidentifier()
+        ]
         self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
         # A call with keywords would take half as long again. So the values are converted in a list, and then sorted into the order of
         # the fields.
