@@ -200,7 +200,7 @@ _AUDIT_LOG: Final = """
                 when n / 5 %% 4 = 0 then left(org_id::text, -4) || lpad((n / 20 %% %(log_services)s)::text, 4, '0')
                 else id::text end,
            md5('person ' || first + n %% %(admins)s)::uuid, '203.0.113.' || n %% 250, (%(agents)s::text[])[1 + n %% 8],
-           (%(details)s::jsonb[])[1 + n %% 20], %(begin)s + (now() - %(begin)s) * turn / %(all_entries)s
+           (%(details)s::jsonb[])[1 + n %% 20], %(begin)s + (now() - %(begin)s) * (turn / %(all_entries)s::float8)
     from (
         select md5('entry ' || turn)::uuid as id, drawn.*
         from (
