@@ -65,12 +65,11 @@ class Record(Generic[T]):
                     defaults[field.name] = field.default
                 case convert:
                     self._columns[field.name] = Column(read=convert)
-        sql_of: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
-        self.columns: LiteralString = ", ".join([*sql_of.values(), *(part.sql for part in self._parts.values())])
+        selected: dict[str, LiteralString] = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
+        self.columns: LiteralString = ", ".join([*selected.values(), *(part.sql for part in self._parts.values())])
         # Fields of other tables, or with an expression, are only read.
-        self._own_columns = [
-            (name, own, self._columns[name].write) for name in sql_of if (own := self._own_name(sql_of[name])).isidentifier()
-        ]
+        own_names = {name: own for name, each in selected.items() if (own := self._own_name(each)).isidentifier()}
+        self._own_columns = [(name, own, self._columns[name].write) for name, own in own_names.items()]
         self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
         # A call with keywords would take half as long again. So the values are converted in a list, and then sorted into the order of
         # the fields.
