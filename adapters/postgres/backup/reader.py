@@ -12,7 +12,15 @@ from adapters.postgres.backup import catalog
 from adapters.postgres.backup.directory import BackupError, table_file
 from adapters.postgres.backup.manifest import Manifest, TableData
 from adapters.postgres.engine.locks import MIGRATIONS_LOCK
-from adapters.postgres.engine.migrate import BASELINE, CREATE_TABLE, INSERT_MIGRATION, SQL_FILES, Migration, is_version_0_9_0, read_migrations
+from adapters.postgres.engine.migrate import (
+    BASELINE,
+    CREATE_TABLE,
+    INSERT_MIGRATION,
+    SQL_FILES,
+    Migration,
+    is_version_0_9_0,
+    read_migrations,
+)
 
 CHUNK: Final = 1 << 20  # bytes
 
