@@ -97,7 +97,11 @@ async def receive_request(
     `configuration.find_provider`, `check_relay_state` and `check_message`.
     """
     provider, now = await _find_provider(ports, received), ports.clock.now()
-    request_id, initiating = await _read_request(ports, base_url, provider, received, now)
+    saml_bindings.check_relay_state(received.relay_state)
+    request = await ports.saml.read(received.document)
+    if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
+        raise SamlMessageInvalid
+    initiating = await _check_request(ports, base_url, provider, request, received, now)
     # No event names the visitor, who may not be the user of the request.
     async with ports.storage.transaction(by=caller) as tx:
         users = await logout_everywhere.find_users(tx, provider.service, initiating, now)
@@ -123,20 +127,13 @@ async def receive_request(
     status = None if elsewhere.count else SamlStatus.UNKNOWN_PRINCIPAL
     if named or ended or elsewhere.have_other_services:
         status = SamlStatus.PARTIAL_LOGOUT
-    return LogoutAnswered(await ports.saml.logout_response(provider, request_id, status, received.relay_state))
+    return LogoutAnswered(await ports.saml.logout_response(provider, request.id, status, received.relay_state))
 
 
-async def _read_request(
-    ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument, now: datetime
-) -> tuple[str, InitiatingRequest]:
-    """Return the id of a LogoutRequest, and the request with the resolved name of the user, after all checks.
-
-    Raises: SamlMessageInvalid, SloUrlMissing, DestinationMismatch.
-    """
-    saml_bindings.check_relay_state(received.relay_state)
-    request = await ports.saml.read(received.document)
-    if not isinstance(request, LogoutRequest) or len(request.session_indexes) > MAX_SESSION_INDEXES:
-        raise SamlMessageInvalid
+async def _check_request(
+    ports: Ports, base_url: str, provider: SamlIdentityProvider, request: LogoutRequest, received: ReceivedDocument, now: datetime
+) -> InitiatingRequest:
+    """Check a LogoutRequest and its signature, and resolve the name of the user. Raises: SloUrlMissing, DestinationMismatch."""
     service = provider.service
     saml_messages.check_message(request, provider, saml_model.endpoint_url(base_url, service, "slo"), now)
     if provider.slo_url is None:
@@ -147,10 +144,10 @@ async def _read_request(
         saml_messages.resolve_name_id(request.name_id, provider, saml_model.endpoint_url(base_url, service)),
     )
     if provider.slo_certificate is None or not await ports.saml.is_signed(received, provider.slo_certificate):
-        return request.id, initiating
+        return initiating
     if request.destination is None:  # a signed message without it could be for another address (SAML bindings section 3.4.5.2)
         raise DestinationMismatch
-    return request.id, replace(initiating, is_signed=True)
+    return replace(initiating, is_signed=True)
 
 
 async def receive_response(ports: Ports, base_url: str, caller: Caller, received: ReceivedDocument, secret: str | None) -> str | Redirect:

@@ -49,7 +49,7 @@ class SloCertificateInvalid(Invalid):
 
 
 class SloCertificateReplaced(Invalid):
-    """This replaces the certificate for logouts. We refuse logout requests that are signed with the present one. Confirm it."""
+    """This change replaces the certificate for logouts. We will refuse logout requests that are signed with the old one. Confirm it."""
 
 
 class NameIdFormatUnknown(Invalid):
