@@ -201,7 +201,7 @@ async def update_subscription(
 async def _apply_state(
     tx: Transaction, current: Subscription, before: DerivedState | None, state: DerivedState
 ) -> tuple[Subscription, bool]:
-    """Return our subscription with what changed in the state of the provider's, and whether its price is one of the service."""
+    """Return our subscription with the changes of the provider's state, and whether a plan of the service has its price."""
     changed, is_price_known = replace(current, status=state.status), True
     if before is None or state.period_end != before.period_end:
         changed = replace(changed, current_period_end=state.period_end or current.current_period_end)

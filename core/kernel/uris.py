@@ -94,7 +94,10 @@ def web_flaw(uri: str) -> str | None:
 
 
 def native_flaw(uri: str) -> str | None:
-    """Return why this is neither a web URL nor an absolute URI with a private-use scheme, as `web_flaw` does, or None if it is one."""
+    """Return what is wrong with a redirect URI of a native application, or None.
+
+    It must be a web URL, or an absolute URI with a private-use scheme.
+    """
     if has_private_scheme(uri):
         return None
     flaw = web_flaw(uri)

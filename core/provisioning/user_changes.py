@@ -38,8 +38,8 @@ async def apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
-    The address of the account changes only if it is neither the present one nor the one that a former
-    member is shown with. The caller has checked that the organization may change it.
+    The address of the account changes if the new one differs from the account's address and from the
+    address that a former member is listed with. The caller has checked that the organization may change it.
 
     Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
     """

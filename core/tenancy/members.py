@@ -275,9 +275,11 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 
 
 async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
-    """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
+    """End the grants of a user whose role was lowered, or who left (security R-4).
 
-    The credentials that they made end, of all programs that they may no longer manage (security J-12).
+    These are the pending invitations that they may no longer give, and those and the roles that their
+    stopped service accounts gave. The credentials that they created end, for all programs that they may
+    no longer manage (security J-12).
 
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """

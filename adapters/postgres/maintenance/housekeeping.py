@@ -18,9 +18,8 @@ from core.maintenance.model.housekeeping import Sweep
 
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
 # membership (security A-7). A directory that provisioned the user keeps the account; a block
-# without a membership does not. A record of the user in a service keeps the account too, even if
-# the service is deleted: its foreign key would prevent the deletion of the account until the
-# housekeeper has deleted the service's records.
+# without a membership does not. An account with a row in `service_users` is kept: the foreign key
+# forbids its deletion. The housekeeper removes the rows of a deleted service later.
 UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner

@@ -68,7 +68,7 @@ create index billing_deleted_customers_past on billing_deleted_customers (heard_
 
 -- A checkout at the provider, written before the provider is asked. It outlives the service, plan,
 -- organization and user until the housekeeper deletes it: a payment after their deletion must be ended
--- at the provider, and only this row tells.
+-- at the provider, and only this row knows the subscription.
 create table billing_checkouts (
     id                        uuid primary key,
     org_id                    uuid not null,

@@ -68,7 +68,7 @@ async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 async def read_console_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
-    If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
+    If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
 
     Raises: FormTokenInvalid; KeptFormEnded; the errors of `read_form`.
     """

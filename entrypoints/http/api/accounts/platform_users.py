@@ -198,8 +198,8 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 
     All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on
     any path, and gets an email. No organization and no directory can reactivate, delete or rename the
-    account. Memberships stay, also that of an owner. The user's service accounts stop: their pending
-    invitations to roles above member are canceled, and members who got such a role from them are members
+    account. Memberships stay, also that of an owner. The user's service accounts stop. Their pending
+    invitations to roles above member are canceled. Members who got such a role from them become members
     again, unless a user has set their role since. Nothing changes if a platform owner has already
     deactivated the account. Platform owners cannot be deactivated.
     """
