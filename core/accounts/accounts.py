@@ -165,7 +165,7 @@ async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, or
 
 
 async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:
-    """Return the organization that brands an email. Unknown and inactive organizations are ignored (decision 66).
+    """Return the organization that brands an email. Unknown and inactive organizations are ignored.
 
     Callers look this up before any step that depends on the account, so that every request takes
     the same time (security B-2).

@@ -1,4 +1,4 @@
-"""The state of our subscriptions, derived from facts about the payment provider's subscriptions (decision 166; security H-5).
+"""The state of our subscriptions, derived from facts about the payment provider's subscriptions (security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
 They are stored (core.billing.model.provider_facts), and the state that follows from them is written to

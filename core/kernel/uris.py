@@ -1,7 +1,7 @@
 """Rules for the URIs that organizations register: absolute, only characters of RFC 3986, and never ambiguous between two parsers.
 
 Asterisks are refused although RFC 3986 allows them: admins would mean a wildcard, and there are no wildcards.
-International hosts are converted to A-labels before a URI is checked and stored (decision 393).
+International hosts are converted to A-labels before a URI is checked and stored.
 """
 
 import ipaddress

@@ -1,4 +1,4 @@
-"""Privacy: export a user's data, and anonymize a user (decisions 143, 144, 147, 148; security R-5, Y-1, Y-2)."""
+"""Privacy: export a user's data, and anonymize a user (security R-5, Y-1, Y-2)."""
 
 from __future__ import annotations
 

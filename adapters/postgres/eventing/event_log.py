@@ -24,7 +24,7 @@ from core.kernel.event_catalog import Event
 # none remains, it is not written at all.
 #
 # logins: of all sign-ins, only those of members are audited. Their totals are counted here, so that
-# log and totals agree about the organizations and the day (docs/specification, decision 234).
+# log and totals agree about the organizations and the day.
 #
 # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
 # committed before another one was written has the lower position (docs/adr/0014). Keep the

@@ -19,7 +19,7 @@ create table services (
     subscription_count                     bigint not null default 0,
     created_at                             timestamptz not null,
     updated_at                             timestamptz not null,
-    -- a confidential application may redeem a code with PKCE instead of its secret (decision 92)
+    -- a confidential application may redeem a code with PKCE instead of its secret
     pkce_without_secret                    boolean not null default false,
     -- who may use the service
     access_policy                          text not null default 'anyone'

@@ -19,7 +19,7 @@ create table sessions (
     browser_hash             bytea constraint sessions_browser_key unique,
     impersonator_session_id  uuid,  -- an impersonation ends with the session in which it was started
     provider                 text,  -- how the session was started, as in login_events
-    -- for sessions of applications: refreshing a device's session needs no secret (decision 92)
+    -- for sessions of applications: refreshing a device's session needs no secret
     grant_type               text check (grant_type in ('authorization_code', 'device_code')),
     -- The session began before the second factor was switched on. It may change the user's own account,
     -- but start no sign-in elsewhere.

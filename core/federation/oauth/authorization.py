@@ -4,7 +4,7 @@ Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
 
 An application sends the browser here with an authorization request. When the user has signed in,
 the browser is redirected back with a code. The application exchanges the code for tokens, so tokens
-never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
+never appear in a URL (security O-1, O-2, O-3, O-4).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def ports_once() -> Ports:
 
 
 def once(path: str, label: str, advice: str) -> Callable[[V], V]:
-    """Decorate a form that makes something, or shows a secret: each copy of it works once (decision 410).
+    """Decorate a form that makes something, or shows a secret: each copy of it works once.
 
     The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the
     parameters of the route; `label` names that page. `advice` says how to get another one.

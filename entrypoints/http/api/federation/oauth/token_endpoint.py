@@ -1,6 +1,6 @@
 """The OAuth endpoints of applications: token, revocation and introspection.
 
-Sources: RFC 6749, RFC 7009 and RFC 7662; decision 93.
+Sources: RFC 6749, RFC 7009 and RFC 7662.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
