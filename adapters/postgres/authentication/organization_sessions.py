@@ -48,7 +48,7 @@ class OrganizationSessions(Repository):
         return ended or 0
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-        # Keep the codes that were exchanged, as in `end_in_organization`.
+        # Keep the codes that were exchanged, as in `end`.
         sql = f"""
             with codes as (
                 delete from authorization_codes
