@@ -111,7 +111,7 @@ class Session:
 
 
 class TokenNotRevocable(Invalid):
-    """The token of a program cannot be revoked by itself. Revoke the credential that it was issued for, or replace the client secret."""
+    """A program's token cannot be revoked alone. Revoke the credential that it was issued for, or replace the client secret."""
 
     oauth_error = "unsupported_token_type"
 

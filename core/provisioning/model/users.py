@@ -38,7 +38,7 @@ class AnonymizedUser(Forbidden):
 
 
 class UserNameNotAnAddress(EmailInvalid):
-    """The userName must be an email address, unless the user has a primary email address in emails. Send one of these."""
+    """Without a primary address in emails, the userName must be an email address. Send one of the two."""
 
 
 class DomainOfAnother(Forbidden):

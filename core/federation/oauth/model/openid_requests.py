@@ -100,7 +100,7 @@ class ResourceUnknown(AuthorizationRefused):
 
 
 class ResourceNotGranted(ResourceUnknown):
-    """This is not the granted resource, or the request names two. Leave the resource out, or send the one of the authorization request."""
+    """This resource was not granted, or the request names two. Leave it out, or name the resource of the authorization request."""
 
 
 class ResourceMissing(ResourceUnknown):
@@ -120,7 +120,7 @@ class ScopeNotGranted(Invalid):
 
 
 class ScopeNotAsked(ScopeNotGranted):
-    """The authorization request did not ask for one of these scopes. Leave the scope out, or send scopes of that request."""
+    """One of these scopes is not in the authorization request. Send only scopes that the authorization request asked for."""
 
 
 class SignInRequired(AuthorizationRefused):

@@ -357,7 +357,7 @@ async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> Pl
     """Revoke the rights of another platform owner.
 
     Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
-    your own rights, or those of the last platform owner.
+    your own rights, or the rights of the last platform owner.
     """
     owner_id = path_id(user_id)
     await platform.demote(ports(), signed_in(), owner_id, query_args.reason)

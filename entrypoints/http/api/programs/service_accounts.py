@@ -158,7 +158,7 @@ async def create_credential(org_slug: str, account_id: str, data: CredentialRequ
 async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account.
 
-    It gets no further access tokens, and those that it got are refused from the next request on.
+    It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
     await service_accounts.revoke_credential(ports(), acting_member(), path_id(account_id), path_id(credential_id))
     return no_content()
