@@ -38,7 +38,7 @@ class AnonymizedUser(Forbidden):
 
 
 class UserNameNotAnAddress(EmailInvalid):
-    """Without a primary address in emails, the userName must be an email address. Send one of the two."""
+    """Without a primary email address in emails, the userName must be an email address. Send one of the two."""
 
 
 class DomainOfAnother(Forbidden):
