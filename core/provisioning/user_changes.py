@@ -73,7 +73,7 @@ async def apply_changes(
 
 
 async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
-    """Record the new profile, and change that of the account in the same way, if the organization controls the account.
+    """Record the new profile, and change the account's profile in the same way, if the organization controls the account.
 
     Attributes that are not valid for an account change nothing there.
     """

@@ -96,7 +96,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
-    # The age of a queued item is that of its audit log entry. A queue is ordered by age, except for
+    # A queued item is as old as its audit log entry. A queue is ordered by age, except for
     # differences of some seconds. So a queue with a recent first entry is not read further. If the
     # entry was deleted, the item counts as obsolete.
     Sweep.SIEM_BACKLOGS: """
@@ -123,8 +123,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # Each sweep reads the rows that it keeps. Their number is at most that of the organizations'
-    # payment methods.
+    # Each sweep reads the rows that it keeps: at most one for each payment method of an organization.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m

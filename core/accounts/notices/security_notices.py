@@ -48,7 +48,7 @@ async def notify(
 async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:
     """Return the address of a locked account that gets undo links, or None if it is not verified.
 
-    It is the one before all changes that can still be undone: a thief may have made them.
+    It is the address before all changes that can still be undone: a thief may have made them.
     """
     if account.email_verified_at is None:
         return None

@@ -214,7 +214,7 @@ class LockedSubscription:
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
-    """Return the periods, newest first, without those that end no later than the period of a newer payment.
+    """Return the periods, newest first, without periods that end no later than the period of a newer payment.
 
     Each of the remaining periods can still decide until when the subscription is paid. This depends
     on the object that arrives next.

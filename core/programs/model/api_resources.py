@@ -149,7 +149,7 @@ class ApiResource:
 class ResourceClient:
     """An application that may ask for an API resource on behalf of its users.
 
-    `scopes` are those that it gets for itself, without a user. They are empty if an admin granted none.
+    `scopes` are the scopes that it gets for itself, without a user. They are empty if an admin granted none.
     """
 
     client_id: UUID

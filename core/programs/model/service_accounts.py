@@ -95,7 +95,7 @@ class AccountResource:
 class ServiceAccount:
     """A program that acts for an organization or for the platform. Times are UTC.
 
-    Its rights are those of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
+    It has the rights of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
     the account also needs the capability of the route in `granted`: an owner granted it by name.
     """
 

@@ -290,7 +290,7 @@ def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> s
 
 
 def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
-    """Return the requested access to an API resource. Scopes that it does not have are ignored, like those of OpenID Connect.
+    """Return the requested access to an API resource. Scopes that it does not have are ignored, also scopes of OpenID Connect.
 
     Raises: ResourceScopeUnknown if no requested scope is known.
     """

@@ -216,8 +216,8 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
 
-    If the directory of an organization has deactivated the account, too, or its user has deleted it,
-    it stays closed, and `is_active` is false. Otherwise the user can sign in again, and gets an email.
+    The account stays closed, and `is_active` is false, if the directory of an organization has also
+    deactivated it, or if its user has deleted it. Otherwise the user can sign in again, and gets an email.
     """
     account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account is active."
