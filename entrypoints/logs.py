@@ -214,7 +214,7 @@ def _escape_value(value: Any, unsafe: re.Pattern[str] = _UNSAFE) -> Any:
 
 
 def _console(is_terminal: bool) -> structlog.dev.ConsoleRenderer:
-    # If `rich` is installed, the default formatter of structlog shows local variables.
+    # If the package rich is installed, the default formatter of structlog shows local variables.
     return structlog.dev.ConsoleRenderer(
         colors=is_terminal and "NO_COLOR" not in os.environ, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
     )

@@ -57,9 +57,11 @@ def run_workers(
     The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
     true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.
 
-    The exit code is 0 if all workers stopped in time; 1 if a worker had to be killed or failed
-    while stopping, or if `give_up` returned true; otherwise the exit code of workers that could not
-    start.
+    The exit code:
+
+    - 0: all workers stopped in time.
+    - 1: a worker had to be killed or failed while stopping, or `give_up` returned true.
+    - Another code: that of workers that could not start.
     """
     grace = {signal.SIGTERM: term_grace, signal.SIGINT: int_grace}
     with _Signals((*_SIGNALS, signal.SIGHUP) if reloads else _SIGNALS) as signals:

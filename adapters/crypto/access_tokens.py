@@ -164,7 +164,7 @@ class AccessTokens(SignedTokens):
         get = payload.get
         if get("iss") != self._base_url or get("token_use") != "access":
             raise TokenInvalid
-        # Only a token of an application can lack the address, with its verification (decision 320).
+        # Only a token of an application can lack the address, with its verification.
         email, email_verified = get("email"), get("email_verified")
         may_lack_email = "service" in payload and "email" not in payload and "email_verified" not in payload
         if not (may_lack_email or (isinstance(email, str) and isinstance(email_verified, bool))):

@@ -1,4 +1,4 @@
-"""X.509 certificates: self-signed ones for our own keys, and those of services."""
+"""X.509 certificates: self-signed certificates for our own keys, and certificates of services."""
 
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,4 +1,4 @@
-"""Values that tell whether encryption keys are those of a backup, without revealing anything about the keys."""
+"""Values that tell whether encryption keys belong to a backup, without revealing anything about the keys."""
 
 import base64
 import binascii

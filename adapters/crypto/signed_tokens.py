@@ -71,7 +71,7 @@ class SignedTokens:
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
         """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
 
-        The keys of a load are ignored if those of a later one are used already: they can include a key
+        The keys of a load are ignored if the keys of a later load are already used: they can include a key
         that was removed. Without `load`, the keys were read just now.
         """
         number = self.begin_load() if load is None else load

@@ -38,7 +38,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
 REDACTED: Final = f"address = '{NO_ADDRESS}', agent = '{NO_AGENT}'"
 # The events that contain the address of the invited user.
 INVITATION_EVENTS: Final = ["user.invited", "invitation.accepted", "invitation.declined", "invitation.expired", "invitation.revoked"]
-# Which entries of each log contain a user's address. The address of an impersonation is that of the
+# Which entries of each log contain a user's address. An impersonation has the address of the
 # impersonator. An account action without an actor but with an address, such as following a link in
 # an email, was the user's. Entries without an address are actions of the service, so they stay as
 # they are.

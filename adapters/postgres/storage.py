@@ -138,7 +138,7 @@ class _Open(Generic[T]):
 
 
 class _OpenOnce:
-    """A connection like that of `_Open`. Its first statement also uses up a DPoP proof, in the same round trip.
+    """A connection as of `_Open`. Its first statement also uses up a DPoP proof, in the same round trip.
 
     The end of the block raises ProofReplayed or NonceKeyLost if the proof cannot be used. An exception in the block wins.
     """

@@ -67,8 +67,8 @@ def _valid_until(role: Any) -> datetime | None:
 def _acs_url(role: Any) -> str | None:
     """Return the default address for responses with HTTP-POST, the only binding that we send.
 
-    It is the one with `isDefault`, or else the first one that does not refuse to be the default, or
-    else the first one (SAML metadata section 2.2.3).
+    The order of choice: the first with `isDefault="true"`, the first without `isDefault`, the first
+    (SAML metadata section 2.2.3).
     """
     services = [service for service in role.findall(_ACS) if service.get("Binding") == HTTP_POST]
     for accepted in (_TRUE, (None,), ("false", "0")):

@@ -97,7 +97,7 @@ async def find_continuation(ports: Ports, purpose: TokenPurpose, token: str) -> 
 async def verify_email(ports: Ports, caller: Caller, token: str) -> VerifiedEmail:
     """Verify the address that a verification link was sent to. A link works once.
 
-    If the address is not that of the account, it must be the new one of the pending change, which
+    If the account has another address, this must be the new address of the pending change, which
     then takes effect.
 
     Raises: LinkInvalid; NewEmailTaken.
@@ -165,7 +165,7 @@ async def _queue(ports: Ports, caller: Caller, kind: EmailKind, email: Email, or
 
 
 async def _branding_org_id(tx: Transaction, org_slug: str | None) -> UUID | None:
-    """Return the organization that brands an email. Unknown and inactive organizations are ignored (decision 66).
+    """Return the organization that brands an email. Unknown and inactive organizations are ignored.
 
     Callers look this up before any step that depends on the account, so that every request takes
     the same time (security B-2).
@@ -336,7 +336,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
 async def delete_account(tx: Transaction, user_id: UUID, now: datetime) -> None:
     """Delete a locked account that is a member of no organization, with all data about the user.
 
-    The logs of organizations keep their entries, except those about the user's own activity only. The
+    The logs of organizations keep their entries, except entries about the user's own activity only. The
     address becomes free: an account that takes it later is a different user.
     """
     await tx.sessions.remove(user_id, now)

@@ -1,4 +1,4 @@
-"""The devices that users sign in from, and which of them are trusted (decisions 78, 79, 83; security S-5)."""
+"""The devices that users sign in from, and which of them are trusted (security S-5)."""
 
 from __future__ import annotations
 

@@ -114,8 +114,8 @@ async def resend(ports: Ports, caller: Person) -> bool:
 async def complete(tx: Transaction, account: Account, email: Email, now: datetime) -> None:
     """Give a locked account the address that its pending change names, and that was just proved.
 
-    Links that were sent to the old address, pending sign-ins, and all sessions but the one that
-    requested the change end.
+    Links to the old address and pending sign-ins end. All sessions end, except the session that requested
+    the change.
 
     Raises: LinkInvalid if no change to this address is pending; NewEmailTaken.
     """

@@ -1,6 +1,6 @@
-"""Login analytics for members of an organization and for API keys of a service (decisions 233, 234, 235).
+"""Login analytics for members of an organization and for API keys of a service.
 
-Only successful logins count: those to existing services, and those of members to the platform. Each
+Only successful logins count: logins to existing services, and logins of members to the platform. Each
 login adds to a total per day (UTC). So the cost of a range depends on its number of days, not on the
 number of logins (security N-6).
 """

@@ -1,4 +1,4 @@
-"""Cancellation at the payment provider of subscriptions that ended here (decisions 115, 159, 229).
+"""Cancellation at the payment provider of subscriptions that ended here.
 
 A row in the database requests each cancellation. The transaction that makes the change also writes
 the row. There are three writers: core.billing.subscriptions; core.billing.provider_state, for a

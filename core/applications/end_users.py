@@ -1,4 +1,4 @@
-"""End users of an organization: the users of its services (decisions 58, 133).
+"""End users of an organization: the users of its services.
 
 An organization sees a user's account and the activity in its own services, and nothing of other
 organizations (security T-3).

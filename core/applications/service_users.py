@@ -1,4 +1,4 @@
-"""The service API's view of the users of a service (decisions 111, 112; security K-3, K-4).
+"""The service API's view of the users of a service (security K-3, K-4).
 
 An API key can act only on users of its service. Its rights to an account depend on who created the
 account, and on who else uses it (core.tenancy.model.members).

@@ -38,7 +38,7 @@ async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent:
 
 
 async def authenticate_in_console(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Person:
-    """Return the user that the browser with this cookie acts as in the console: its own, or the one that it impersonates.
+    """Return the user of this cookie in the console: the signed-in user, or the user that they impersonate.
 
     Raises: SessionEnded.
     """

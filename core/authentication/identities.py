@@ -1,4 +1,4 @@
-"""Accounts at identity providers that users have linked, and the tokens of these providers (decision 73).
+"""Accounts at identity providers that users have linked, and the tokens of these providers.
 
 An identity is linked in one context: in the account itself, or in a service. With their own token,
 the user sees the identities of the account. An application's token sees and changes those of its

@@ -247,7 +247,7 @@ async def _save_device(tx: Transaction, user_id: UUID, fingerprint: DeviceFinger
 
     If the user revokes the device, the running impersonation ends, as with any other device.
     """
-    # The device type is that of the current impersonator. Their address and location are not
+    # The device type is the current impersonator's. Their address and location are not
     # stored: these are personal data of the impersonator, and would be kept with the user's account
     # for longer than in the impersonator's own.
     fingerprint = replace(fingerprint, client_hash=DEVICE_HASH, declared_type=fingerprint.device_type, address=None, location=None)

@@ -89,7 +89,7 @@ async def _redeem(ports: Ports, token: str, device_cookie: str, tx: Transaction)
 
 
 async def _enroll(tx: Transaction, service_id: UUID, user_id: UUID, now: datetime) -> None:
-    """Make the user an end user of the application that they signed up for, unless it admits them no longer.
+    """Make the user an end user of the application that they signed up for, unless it no longer admits them.
 
     The sign-up page has named the application, so no further page asks for consent.
     """
@@ -136,9 +136,10 @@ async def _has_user(read: Reading | Transaction, account: Account) -> bool:
 async def accept_by_form(
     ports: Ports, caller: Caller, token: str, visitor: Visitor | None, session_cookie: str | None, form_token: str | None
 ) -> AcceptedInvitation:
-    """Accept an invitation with the form of its page, which has a form token if the recipient is signed in.
+    """Accept an invitation with the form of its page.
 
-    `visitor` is the user of the session with this cookie. A recipient without a session signs in afterwards.
+    `form_token` is None if the page was shown without a session. `visitor` is the user of the session
+    with this cookie. A recipient without a session signs in afterwards.
 
     Raises: FormTokenInvalid.
     """

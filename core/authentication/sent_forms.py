@@ -1,4 +1,4 @@
-"""Forms of our pages that make something, or show a secret. Each copy of a form works once (security G-2, decision 410)."""
+"""Forms of our pages that make something, or show a secret. Each copy of a form works once (security G-2)."""
 
 from __future__ import annotations
 

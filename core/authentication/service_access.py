@@ -1,18 +1,18 @@
 """Access to the services of an organization: one rule for all protocols, and the enrollment of end users.
 
 A user that the organization's directory blocks may not use its services. Otherwise the policy of the
-service decides: it admits anyone, the members, or the assigned users. Assigned are the users that an
-admin, an API key or the directory assigned, and those with a live subscription to the service.
+service decides: it admits anyone, the members, or the assigned users. A user is assigned if an admin,
+an API key or the directory assigned them, or if they have a live subscription to the service.
 
 SAML has no sign-up. Under the policy `anyone` it admits members and assigned users only, and users who
 enrolled themselves if the service allows it.
 
-Members under the policy `members` are all members, because each of these sign-ins is a deliberate act
-of the user; SAML, which any page can start without a click, counts only confirmed memberships.
+The policy `members` admits all members. SAML admits only confirmed members, because any page can start
+a SAML sign-in without a click.
 
-The SQL of the rule is in one module (`adapters/postgres/applications/service_access.py`). The
-statement that enrolls a user who signs in applies it, and so does the one that rotates a refresh token
-(`RefreshTokenRotation.rotate`). An OAuth authorization and a device approval ask before.
+The SQL of the rule is in one module (`adapters/postgres/applications/service_access.py`). Enrollment
+and rotation of refresh tokens (`RefreshTokenRotation.rotate`) apply it inside their statements. OAuth
+and the device flow also check it before they ask the user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosted checkout: members subscribe to a plan on a page of the payment provider (decision 164; security H-6).
+"""Hosted checkout: members subscribe to a plan on a page of the payment provider (security H-6).
 
 Each purchase is stored before the provider is called, so that later events can be compared with it.
 Each call has an idempotency key, so that a repeated call has no second effect. The result arrives

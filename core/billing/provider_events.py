@@ -1,4 +1,4 @@
-"""Receiver of the payment provider's events (decision 167; security H-1, H-2, H-3, H-4, H-5).
+"""Receiver of the payment provider's events (security H-1, H-2, H-3, H-4, H-5).
 
 The effect of an event and the record that it was processed are one transaction.
 """

@@ -1,4 +1,4 @@
-"""The state of our subscriptions, derived from facts about the payment provider's subscriptions (decision 166; security H-5).
+"""The state of our subscriptions, derived from facts about the payment provider's subscriptions (security H-5).
 
 Facts come from events (core.billing.provider_events) and from checks (core.billing.reconciliation).
 They are stored (core.billing.model.provider_facts), and the state that follows from them is written to
@@ -201,7 +201,7 @@ async def update_subscription(
 async def _apply_state(
     tx: Transaction, current: Subscription, before: DerivedState | None, state: DerivedState
 ) -> tuple[Subscription, bool]:
-    """Return our subscription with what changed in the state of the provider's, and whether its price is one of the service."""
+    """Return our subscription with the changes of the provider's state, and whether a plan of the service has its price."""
     changed, is_price_known = replace(current, status=state.status), True
     if before is None or state.period_end != before.period_end:
         changed = replace(changed, current_period_end=state.period_end or current.current_period_end)

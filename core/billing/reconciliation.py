@@ -140,7 +140,7 @@ async def _check_checkouts(ports: Ports, counts: Counter[str], report: Report) -
 async def _apply_snapshot(ports: Ports, snapshot: ProviderSnapshot, counts: Counter[str], report: Report) -> Effect:
     async with ports.storage.transaction(by=SYSTEM) as tx:
         # Treat the snapshot like a creation event, which precedes all other events of the same
-        # second: those may be about a later moment, and must win.
+        # second: the other events may be about a later moment, and must win.
         now = ports.clock.now()
         locked = await tx.billing.lock_subscription(snapshot.subscription.id, now)
         effect = await apply_provider_state(tx, locked, snapshot.subscription, snapshot.at, now, at_creation=True)

@@ -1,4 +1,4 @@
-"""Subscriptions, managed by API keys of the service and listed for members (decisions 113, 115, 116).
+"""Subscriptions, managed by API keys of the service and listed for members.
 
 A user can have several subscriptions to a service over time, of which at most one is live. The
 current one is the live one, or else the newest. API keys change subscriptions under the lock on the

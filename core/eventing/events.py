@@ -41,7 +41,7 @@ def _siem_details(configuration: SiemConfiguration) -> dict[str, Any]:
 def backchannel_logout_failed(notice: ClaimedLogoutNotice, reason: str, status: int | None) -> Event:
     """An application did not accept the notice that a session of a user ended. The event has the reason.
 
-    `reason` is one of a fixed set. `status` is that of the last response, if there was one.
+    `reason` is one of a fixed set. `status` is the status of the last response, if there was one.
     """
     details = {"service_slug": notice.service_slug, "service_name": notice.service_name, "user_id": str(notice.user_id)}
     outcome = {"session_id": str(notice.session_id), "reason": reason, "response_status_code": status}

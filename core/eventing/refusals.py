@@ -1,6 +1,6 @@
 """Entries about refused changes in the audit logs of organizations (security L-5).
 
-The entry is written in a transaction of its own, because that of the change is rolled back.
+The entry is written in a transaction of its own, because the transaction of the change is rolled back.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ async def sign_in_browser_with_code(
 
 
 async def open_link(ports: Ports, token: str, secret: str | None) -> OpenedLink:
-    """Return what the page of a link shows. Nothing is used up. `secret` is that of the browser's own request, if any.
+    """Return what the page of a link shows. Nothing is used up. `secret` belongs to the browser's own request, if any.
 
     Another browser continues at the account page: the application waits in the browser that asked.
 

@@ -191,7 +191,7 @@ def require_mfa(person: Person) -> None:
 def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime) -> None:
     """Check that the last sign-in in the user's session is as young as `age` demands (security A-12).
 
-    Programs are not asked: neither personal access tokens nor, unless the sign-in must be fresh, the tokens of applications.
+    The check is skipped for personal access tokens. It is skipped for tokens of applications unless `age` is FRESH.
 
     Raises: SignInNotRecent; NotWhileImpersonating.
     """

@@ -167,7 +167,7 @@ class Member(Person):
 class ServiceAccountCaller(Caller):
     """A program with an access token of a service account. Every right is read from the database for this request.
 
-    `scopes` are those of the token that the account still has. `granted` are the capabilities that an
+    `scopes` are the scopes of the token that the account still has. `granted` are the capabilities that an
     owner granted by name. `org_id` is None for a service account of the platform.
     """
 

@@ -41,8 +41,8 @@ class EventKind:
     target: Target
     audited: bool = True
     platform_only: bool = False  # recorded in the platform's log, never in an organization's
-    # Recorded in the logs of organizations only, and of those only that a platform owner has once
-    # approved: anyone can create others, so a frequent event would write any number of entries.
+    # Recorded only for organizations that a platform owner has approved once. Anyone can create an
+    # organization, and could fill the log with a frequent event.
     approved_only: bool = False
 
 
@@ -162,9 +162,8 @@ PLATFORM_ACTIONS: Mapping[str, EventKind] = MappingProxyType({name: kind for nam
 class Event:
     """An event, to be recorded in the transaction that caused it.
 
-    The event goes to the log of `org_id`. Without `org_id`, it goes to every organization in which
-    the user `of_person` has a confirmed membership, or to the platform's log if there is no such
-    organization.
+    The event goes to the log of `org_id`. Without `org_id`, it has one entry for each organization with
+    a confirmed membership of `of_person`. If there is none, it has one entry in the platform's log.
 
     `success` is false if the action was refused. `details` are stored in the audit entry. `data` is
     the payload of webhooks; None means `details`. Neither contains a secret (security L-3).

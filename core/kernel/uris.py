@@ -1,7 +1,7 @@
 """Rules for the URIs that organizations register: absolute, only characters of RFC 3986, and never ambiguous between two parsers.
 
 Asterisks are refused although RFC 3986 allows them: admins would mean a wildcard, and there are no wildcards.
-International hosts are converted to A-labels before a URI is checked and stored (decision 393).
+International hosts are converted to A-labels before a URI is checked and stored.
 """
 
 import ipaddress
@@ -94,7 +94,10 @@ def web_flaw(uri: str) -> str | None:
 
 
 def native_flaw(uri: str) -> str | None:
-    """Return why this is neither a web URL nor an absolute URI with a private-use scheme, as `web_flaw` does, or None if it is one."""
+    """Return what is wrong with a redirect URI of a native application, or None.
+
+    It must be a web URL, or an absolute URI with a private-use scheme.
+    """
     if has_private_scheme(uri):
         return None
     flaw = web_flaw(uri)

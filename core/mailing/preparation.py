@@ -163,7 +163,7 @@ async def _add_token(
     if purpose is TokenPurpose.VERIFY_EMAIL and account.email_verified_at is not None:
         return None
     if is_replaced is not None:
-        # A new reset link cancels earlier ones (security A-5). The order is that of the requests,
+        # A new reset link cancels earlier ones (security A-5). The requests decide the order,
         # because another process may already have sent a later one.
         if is_replaced.value:
             return None

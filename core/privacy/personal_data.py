@@ -1,4 +1,4 @@
-"""Privacy: export a user's data, and anonymize a user (decisions 143, 144, 147, 148; security R-5, Y-1, Y-2)."""
+"""Privacy: export a user's data, and anonymize a user (security R-5, Y-1, Y-2)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def anonymize(ports: Ports, caller: Person, user_id: UUID) -> datetime | N
 async def delete_own_account(ports: Ports, caller: Person) -> datetime | None:
     """Delete the caller's own account: anonymize it, and confirm that by email.
 
-    The effects are those of `anonymize`. All members and users without an organization may do this.
+    It has the effects of `anonymize`. All members and users without an organization may do this.
     Owners must first transfer or delete their organizations. While the link in an email about the
     security of the account can undo a change, the account is only closed. Return when it is erased then
     (UTC), or None if it is erased now.

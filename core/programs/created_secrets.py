@@ -1,4 +1,4 @@
-"""API keys and SCIM tokens that a service account created. They work on when it is gone, so the owner can end them (security J-12)."""
+"""API keys and SCIM tokens that a service account created. They keep working without it, so the owner can end them (security J-12)."""
 
 from __future__ import annotations
 

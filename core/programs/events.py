@@ -43,7 +43,7 @@ def api_resource_deleted(resource: ApiResource) -> Event:
 
 
 def resource_client_updated(resource: ApiResource, client: ResourceClient) -> Event:
-    """An application may ask for an API resource. `scopes` are those that it gets for itself."""
+    """An application may ask for an API resource. `scopes` are the scopes that it gets for itself."""
     details = {**_resource_details(resource), **_client_details(client), "scopes": list(client.scopes)}
     return _resource_event("api_resource.client.updated", resource, details)
 

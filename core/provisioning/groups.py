@@ -1,4 +1,4 @@
-"""The SCIM group of an organization, and its members (security C-6, decision 136)."""
+"""The SCIM group of an organization, and its members (security C-6)."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 async def list_last(ports: Ports, caller: OrganizationCaller, *, failed: bool | None = None) -> list[ScimRequest]:
-    """Return those of the last MAX_ENTRIES requests of the organization's directory that failed, newest first.
+    """Return the last MAX_ENTRIES requests of the organization's directory, newest first.
 
-    False means those that succeeded, None means all.
+    `failed`: return only requests that failed, or with False only requests that succeeded.
     """
     async with ports.storage.reading() as read:
         requests = await read.scim_requests.last(caller.acts_in.id)

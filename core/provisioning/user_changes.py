@@ -39,8 +39,8 @@ async def apply_changes(
 ) -> ScimUser:
     """Store the differences between the locked user and the new data, if there are any.
 
-    The address of the account changes only if it is neither the present one nor the one that a former
-    member is shown with. The caller has checked that the organization may change it.
+    The address of the account changes if the new one differs from the account's address and from the
+    address that a former member is listed with. The caller has checked that the organization may change it.
 
     Raises: ProtectedUser, AnonymizedUser, DomainOfAnother, UserNameTaken, MembersFull.
     """
@@ -84,7 +84,7 @@ def _claim_user_name_deferred(
 
 
 async def _change_profile(tx: Transaction, user: ScimUser, account: Account, org_id: UUID, new: ScimProfile, now: datetime) -> None:
-    """Record the new profile, and change that of the account in the same way, if the organization controls the account.
+    """Record the new profile, and change the account's profile in the same way, if the organization controls the account.
 
     Attributes that are not valid for an account change nothing there.
     """

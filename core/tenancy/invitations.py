@@ -155,7 +155,7 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    The account is the one with the invited address. If there is none, it is created. The token of the
+    It is accepted for the account with the invited address. If there is none, it is created. The token of the
     email proves the mailbox. An invitation that has passed its expiry is marked as expired before
     the error is raised.
 
@@ -250,7 +250,7 @@ async def add_invited_member(
     recipient; then the account must exist. Otherwise a missing account is created. At a domain that
     another organization has verified, only the token of the email creates one.
 
-    With `by_mail`, the token is that of the email, which proves the mailbox. The inviter knows the
+    With `by_mail`, the token is from the email, which proves the mailbox. The inviter knows the
     other token, so it verifies no address and deletes nothing (security A-7, R-3). The membership
     is confirmed if the mailbox is proved, if the recipient is signed in, or if this organization
     created the account (security R-5).

@@ -239,7 +239,7 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
-    The invitations are those that the user sent and those that the user received. The user's service
+    The invitations that the user sent end, and the invitations that the user received. The user's service
     accounts stop, and the roles that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
@@ -275,9 +275,11 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 
 
 async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
-    """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
+    """End the grants of a user whose role was lowered, or who left (security R-4).
 
-    The credentials that they made end, of all programs that they may no longer manage (security J-12).
+    These are the pending invitations that they may no longer give, and the invitations and roles that
+    their stopped service accounts gave. The credentials that they created end, for all programs that they may
+    no longer manage (security J-12).
 
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """

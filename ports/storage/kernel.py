@@ -19,7 +19,7 @@ class Rates(Protocol):
         """Remember that these tokens were just taken for a sign-in, until the buckets have refilled them by themselves."""
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
-        """Give these tokens back, and what the buckets still miss of those that were kept for a sign-in. Each is given back once."""
+        """Return these tokens, and the tokens kept for the sign-in that the buckets have not refilled yet. Each is returned once."""
 
 
 # The repositories of this area, by the kind of access

@@ -80,8 +80,8 @@ MFA_FIGURES: Final = f"""
            (select count(*) from mfa_events where event_type = '{MfaEvent.VERIFY_FAILED}' and created_at >= %(since)s)
     from users where deactivated_at is null and anonymized_at is null"""
 
-# Each type has its own limit, which is that of the whole result, so the newest alerts of all types
-# are included.
+# Each type has the limit of the whole result as its own limit, so the newest alerts of all types are
+# included.
 ALERTS: Final = f"""
     with found as (
         (select user_id, %(repeated_failures)s as type, max(created_at) as detected_at, count(*) as count, min(created_at) as since,

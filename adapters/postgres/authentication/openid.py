@@ -29,7 +29,7 @@ def grant_columns(alias: LiteralString) -> LiteralString:
 
 
 def resource_facts(alias: LiteralString, user_id: LiteralString) -> LiteralString:
-    """Return SQL for an array of the token lifetime of the granted API resource, and of those granted scopes that it still has.
+    """Return SQL for an array: the token lifetime of the granted API resource, and the granted scopes that it still has.
 
     It is null without an API resource, and if it is not usable now, as in `resource_is_usable`.
     """

@@ -47,7 +47,7 @@ class OrganizationSessions(Repository):
         return await self._count(sql, org_id=org_id, user_ids=list(user_ids), now=now)
 
     async def end_consented(self, org_id: UUID, service_id: UUID, user_id: UUID, now: datetime) -> None:
-        # Keep the codes that were exchanged, as in `end_in_organization`.
+        # Keep the codes that were exchanged, as in `end`.
         sql = f"""
             with codes as (
                 delete from authorization_codes

@@ -1,6 +1,6 @@
 """The data that a backup leaves out, because a restore must not bring it back (docs/adr/0022).
 
-After a restore, sign-ins and links from before would be valid again, including those that ended
+After a restore, sign-ins and links from before would be valid again, also if they ended
 after the backup. So backups leave them out, and users sign in again.
 """
 

@@ -153,7 +153,7 @@ def newest_sql(of_log: LiteralString, values: dict[str, object]) -> LiteralStrin
 def _forgetting(entries: LiteralString) -> LiteralString:
     """Return the statement that removes the entries with the ids that a query selects, and subtracts them from the totals.
 
-    Lock order: totals of logins, then of entries, each by their key, as in EventLog.
+    Lock order: totals of logins, then totals of entries, both sorted by key, as in EventLog.
     """
     return f"""
         with forgotten as (

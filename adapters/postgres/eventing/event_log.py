@@ -20,17 +20,17 @@ from core.kernel.event_catalog import Event
 # go to the platform's log. Events of one transaction are a microsecond apart, so that the log
 # keeps their order.
 #
-# recipients: an event that is approved_only skips organizations that were never approved, and
-# has no entry without a recipient.
+# recipients: an approved_only event is not written to organizations that were never approved. If
+# none remains, it is not written at all.
 #
 # logins: of all sign-ins, only those of members are audited. Their totals are counted here, so that
-# log and totals agree about the organizations and the day (docs/specification, decision 234).
+# log and totals agree about the organizations and the day.
 #
 # forwarded: entries enter the SIEM queue in their order, without a lock. An entry that was
 # committed before another one was written has the lower position (docs/adr/0014). Keep the
 # lateral subquery: a plain join may read all configurations.
 #
-# counted: lock order: totals of logins, then of entries, each by their key, so that two
+# counted. Lock order: totals of logins, then totals of entries, both sorted by key, so that two
 # transactions cannot wait for each other.
 #
 # delivered: webhooks receive the events in the log of their organization, and events that

@@ -18,9 +18,8 @@ from core.maintenance.model.housekeeping import Sweep
 
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
 # membership (security A-7). A directory that provisioned the user keeps the account; a block
-# without a membership does not. A record of the user in a service keeps the account too, even if
-# the service is deleted: its foreign key would prevent the deletion of the account until the
-# housekeeper has deleted the service's records.
+# without a membership does not. An account with a row in `service_users` is kept: the foreign key
+# forbids its deletion. The housekeeper removes the rows of a deleted service later.
 UNVERIFIED: Final = """
     u.first_verified_at is null and u.created_at < %(before)s and u.origin = 'platform' and u.password_hash is not null
     and u.deactivated_at is null and u.anonymized_at is null and not u.is_platform_owner
@@ -97,7 +96,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
                 limit %(limit)s - (select count(*) from waiting)))
             returning 1)
         select 1 from waiting union all select 1 from buried""",
-    # The age of a queued item is that of its audit log entry. A queue is ordered by age, except for
+    # A queued item is as old as its audit log entry. A queue is ordered by age, except for
     # differences of some seconds. So a queue with a recent first entry is not read further. If the
     # entry was deleted, the item counts as obsolete.
     Sweep.SIEM_BACKLOGS: """
@@ -124,8 +123,7 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
             where (f.ended or f.org_id is null) and f.heard_at < %(before)s
               and not exists (select 1 from subscriptions s where s.provider_subscription_id = f.provider_subscription_id)
             limit %(limit)s for update skip locked))""",
-    # Each sweep reads the rows that it keeps. Their number is at most that of the organizations'
-    # payment methods.
+    # Each sweep reads the rows that it keeps: at most one for each payment method of an organization.
     Sweep.PAYMENT_METHODS: """
         delete from billing_payment_methods where payment_method_id = any(array(
             select m.payment_method_id from billing_payment_methods m

@@ -1,5 +1,5 @@
--- Version 0.9.0 added these constraints without checking the rows, which all fulfill them. A new database
--- has them validated.
+-- Version 0.9.0 added these constraints as NOT VALID. All rows fulfill them. The baseline creates them
+-- validated.
 alter table services validate constraint services_access_policy;
 alter table service_users validate constraint service_users_enrolled_by;
 alter table users

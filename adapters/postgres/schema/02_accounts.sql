@@ -27,8 +27,8 @@ create table users (
     profile_changed_at        timestamptz,
     password_changed_at       timestamptz,  -- set, changed or reset
     -- A platform owner, a directory and the user can close an account, and each can only undo their own
-    -- closing. While another side keeps the account closed, too, `directory_deactivated_at` has the time
-    -- of the directory.
+    -- closing. `directory_deactivated_at` is set only while the platform or the user has closed the
+    -- account as well.
     platform_deactivated_at   timestamptz,
     directory_deactivated_at  timestamptz,
     -- the other claims about a user, by name (OpenID Connect Core section 5.1)
@@ -132,7 +132,7 @@ create index devices_of_user on devices (user_id, last_used_at desc, id desc) wh
 create unique index devices_one_client on devices (user_id, client_hash)
     where client_hash is not null and revoked_at is null;
 
--- This release creates no passkeys, but exports those of an account.
+-- Not used yet: nothing creates passkeys. The export of an account already lists them.
 create table passkeys (
     id               uuid primary key,
     user_id          uuid not null references users on delete cascade,

@@ -19,7 +19,7 @@ create table services (
     subscription_count                     bigint not null default 0,
     created_at                             timestamptz not null,
     updated_at                             timestamptz not null,
-    -- a confidential application may redeem a code with PKCE instead of its secret (decision 92)
+    -- a confidential application may redeem a code with PKCE instead of its secret
     pkce_without_secret                    boolean not null default false,
     -- who may use the service
     access_policy                          text not null default 'anyone'
@@ -48,8 +48,8 @@ create table services (
     require_pushed_authorization_requests  boolean not null default false,
     dpop_bound_access_tokens               boolean not null default false,
     always_ask_consent                     boolean not null default false,
-    -- stands for the secret and the keys of the application in its own tokens; other keys, and a
-    -- rotation without overlap, replace it
+    -- id of the present credentials, which tokens of the application name; new keys, or a rotation
+    -- without overlap, give a new id
     credential_id                          uuid not null default gen_random_uuid(),
     constraint services_org_slug_key unique (org_id, slug),
     check ((client_secret_hash is not null) = (service_type in ('web', 'api'))),

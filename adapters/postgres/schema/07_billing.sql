@@ -50,7 +50,7 @@ create index billing_payment_methods_of_customer on billing_payment_methods (cus
     where customer_id is not null;
 create index billing_payment_methods_past on billing_payment_methods (heard_at);
 
--- The payment method of an organization: of those that are attached, the last one. The order of receipt
+-- The payment method of an organization: the one that was attached last. The order of receipt
 -- decides between two events of the same second.
 create view billing_default_payment_methods as
 select c.org_id, m.payment_method_id
@@ -68,7 +68,7 @@ create index billing_deleted_customers_past on billing_deleted_customers (heard_
 
 -- A checkout at the provider, written before the provider is asked. It outlives the service, plan,
 -- organization and user until the housekeeper deletes it: a payment after their deletion must be ended
--- at the provider, and only this row tells.
+-- at the provider, and only this row knows the subscription.
 create table billing_checkouts (
     id                        uuid primary key,
     org_id                    uuid not null,

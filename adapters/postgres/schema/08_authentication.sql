@@ -19,7 +19,7 @@ create table sessions (
     browser_hash             bytea constraint sessions_browser_key unique,
     impersonator_session_id  uuid,  -- an impersonation ends with the session in which it was started
     provider                 text,  -- how the session was started, as in login_events
-    -- for sessions of applications: refreshing a device's session needs no secret (decision 92)
+    -- for sessions of applications: refreshing a device's session needs no secret
     grant_type               text check (grant_type in ('authorization_code', 'device_code')),
     -- The session began before the second factor was switched on. It may change the user's own account,
     -- but start no sign-in elsewhere.
@@ -289,7 +289,7 @@ create table signing_keys (
     retires_at   timestamptz,
     signs_at     timestamptz  -- a key is published before it signs; null: it signs since its creation
 );
--- The key before has its retirement time from the creation of the next one, so one key has none.
+-- Creating a key sets the retirement time of the one before. So exactly one key has none.
 create unique index signing_keys_one_active on signing_keys ((true)) where retires_at is null;
 
 -- The DPoP proofs that were used (RFC 9449 section 11.1; docs/adr/0033). The partitions are unlogged, so

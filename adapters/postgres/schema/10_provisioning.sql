@@ -14,9 +14,8 @@ create table scim_tokens (
 create index scim_tokens_by_age on scim_tokens (org_id, created_at, id);
 create index scim_tokens_by_expiry on scim_tokens (expires_at) where expires_at is not null;
 
--- The data about a user from the directory of an organization. Other organizations do not see it. Of a
--- former member, `membership_id` and `joined_at` are those of the last membership. They give the place in
--- lists.
+-- The data about a user from the directory of an organization. Other organizations do not see it. For
+-- former members, `membership_id` and `joined_at` are of their last membership, and order them in lists.
 create table scim_users (
     org_id          uuid not null references organizations on delete cascade,
     user_id         uuid not null references users on delete cascade,

@@ -53,8 +53,9 @@ PAGE_WITH_OWNERS: Final = f"""
     order by o.created_at desc, o.id desc"""
 
 
-# The names that an organization's name or slug contains: that of the product, and those of other organizations. Each part of the
-# canonical texts is looked up, so the work does not grow with the number of organizations.
+# The names that an organization's name or slug contains: the product's name, and names of other
+# organizations. Each part of the canonical texts is looked up, so the work does not grow with the
+# number of organizations.
 RESEMBLED: Final = """
     select p.id, array(
         select found.name from (

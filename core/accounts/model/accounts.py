@@ -228,7 +228,7 @@ class EmailChange:
 
 
 class NewEmailTaken(EmailNotFree):
-    """Another account has this address. If both are yours, sign in to that one or reset its password, delete it, and request this again."""
+    """Another account has this address. If it is yours too, sign in to it, delete it, and then request the change again."""
 
 
 class TooManyEmailChanges(Limited):

@@ -170,8 +170,8 @@ class QueuedEmail:
     # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
-    # The sending organization, the branding one for emails about accounts (security E-1), or the one
-    # that ORGANIZATION_EMAILS are about.
+    # The organization that sends the email; for emails about accounts, the one whose branding it has
+    # (security E-1); for ORGANIZATION_EMAILS, the one that it is about.
     org_id: UUID | None = None
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email

@@ -55,7 +55,7 @@ class TimeZoneInvalid(Invalid):
 
 
 class NamePartInvalid(Invalid):
-    """Names, username and gender must have 1 to 100 characters, without line breaks and control characters. Shorten it, or leave it out."""
+    """Names, username and gender have 1 to 100 characters, no line breaks or control characters. Shorten the value, or leave it out."""
 
 
 class ProfileUrlInvalid(Invalid):

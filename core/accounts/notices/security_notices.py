@@ -1,8 +1,8 @@
 """Emails about a way into an account that was added, changed or removed (security A-13).
 
 They go at once to the verified address that the account has before the change. Their link undoes it
-(`undo`). It goes only to an address that no undo can take from the account: for 72 hours after a change
-of the address that is the one before it, and the present one gets an email without a link.
+(`undo`). The link goes only to an address that an undo cannot remove. For 72 hours after a change of
+the address, that is the old address. The new one gets an email without a link.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def notify(
 async def find_undo_address(tx: Transaction, account: Account, now: datetime) -> Email | None:
     """Return the address of a locked account that gets undo links, or None if it is not verified.
 
-    It is the one before all changes that can still be undone: a thief may have made them.
+    It is the address before all changes that can still be undone: a thief may have made them.
     """
     if account.email_verified_at is None:
         return None

@@ -63,7 +63,7 @@ class SecretOverlapInvalid(Invalid):
 
 
 class TokenSecondsInvalid(Invalid):
-    """The lifetimes of an application's tokens must be at least 60 seconds, and at most those of the platform."""
+    """The lifetimes of an application's tokens must be at least 60 seconds. They cannot be longer than the lifetimes of the platform."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

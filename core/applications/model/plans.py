@@ -112,8 +112,8 @@ LEASE: Final = timedelta(seconds=60)
 IMMEDIATE_LIMIT: Final = 5  # cancellations that the request which caused them waits for; the reconciler does the rest
 IMMEDIATE_TIMEOUT: Final = timedelta(seconds=10)  # for all of these together
 RETRY_INTERVAL: Final = timedelta(minutes=10)  # after a cancellation failed in the background
-# If the provider does not know a subscription, either it is over, or the API key belongs to another
-# account than the one that created it. An operator has this long to notice and correct the key.
+# The provider does not know the subscription in two cases: it has ended, or the configured API key is
+# of another account. An operator has this long to notice and correct the key.
 GIVE_UP_AFTER: Final = timedelta(days=3)
 
 

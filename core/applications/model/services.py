@@ -134,7 +134,7 @@ class Service(ServiceSettings):
     org_id: UUID
     slug: Slug
     client_id: UUID
-    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
+    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself
     client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
     subscription_count: int  # maintained by the transactions that add and remove subscriptions
     created_at: datetime

@@ -171,7 +171,7 @@ class ProofUse:
     def table(self) -> int:
         """The number of the table that stores the use. Each table takes the proofs of one minute, then it is emptied.
 
-        The minute is that of the nonce, so the same proof always belongs to the same table.
+        It is the minute of the nonce, so the same proof always belongs to the same table.
         """
         return self.step // _MINUTE % PROOF_TABLES
 
@@ -204,7 +204,7 @@ def nonce_period(now: datetime) -> int:
 
 
 def make_nonce(key: NonceKey, now: datetime) -> str:
-    """Return the nonce of this time. `key` is that of `nonce_period(now)`."""
+    """Return the nonce of this time. `key` belongs to `nonce_period(now)`."""
     return _nonce_of_step(key, _step_at(now))
 
 
@@ -232,7 +232,7 @@ def is_nonce_of(nonce: str, key: NonceKey, step: int) -> bool:
 
 
 def is_outdated(step: int, now: datetime) -> bool:
-    """Return whether a newer nonce than that of this step is issued now."""
+    """Return whether a newer nonce than the one of this step is issued now."""
     return step < _step_at(now)
 
 

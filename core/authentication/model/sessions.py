@@ -111,7 +111,7 @@ class Session:
 
 
 class TokenNotRevocable(Invalid):
-    """The token of a program cannot be revoked by itself. Revoke the credential that it was issued for, or replace the client secret."""
+    """A program's token cannot be revoked alone. Revoke the credential that it was issued for, or replace the client secret."""
 
     oauth_error = "unsupported_token_type"
 
@@ -175,7 +175,7 @@ class OpenIdSubject:
     def narrowed(
         cls, grant: OpenIdGrant | None, scope: Collection[str] | None, facts: UserFacts | None, nonce: str | None = None
     ) -> OpenIdSubject | None:
-        """Return the subject with only those scopes that are in `scope` too, or None for a grant of neither OpenID Connect nor an API."""
+        """Return the subject, narrowed to `scope`. Return None if the grant is for neither OpenID Connect nor an API."""
         return cls(grant.narrow(scope), facts, nonce) if grant is not None and grant.is_of_openid_or_api else None
 
 

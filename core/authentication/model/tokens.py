@@ -62,7 +62,7 @@ class TooManyPersonalTokens(Invalid):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalToken:
-    """A personal access token, without its secret, which is not stored. Its id is that of the session that backs it. Times are UTC."""
+    """A personal access token, without its secret, which is not stored. It has the id of the session that backs it. Times are UTC."""
 
     id: UUID
     user_id: UUID

@@ -1,4 +1,4 @@
-"""The issuer of all tokens: the base URL of the installation, which clients have stored (decision 395)."""
+"""The issuer of all tokens: the base URL of the installation, which clients have stored."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def limited_lifetime(limit: timedelta, seconds: int | None) -> timedelta:
-    """Return the lifetime that an application chose, at most that of the platform, which is also the default."""
+    """Return the lifetime that an application chose, at most the platform's, which is also the default."""
     return limit if seconds is None else min(limit, timedelta(seconds=seconds))
 
 
@@ -66,7 +66,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
 
 
 def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: ResourceGrant | None = None) -> datetime:
-    """Return the end of a token. For an API resource, its own lifetime counts instead of that of the platform."""
+    """Return the end of a token. For an API resource, its own lifetime counts instead of the platform's."""
     seconds = subject.service.access_token_seconds if subject.service else None
     # Without a lifetime, the API resource may not be used, and the grant was refused before.
     limit = ports.policy.access_token_ttl if api is None else timedelta(seconds=api.token_seconds or 0)

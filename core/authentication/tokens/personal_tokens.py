@@ -108,7 +108,7 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
 
 
 def available_scopes(role: Role | None) -> tuple[ApiScope, ...]:
-    """Return the scopes that a token can have: in an organization, those of this role, or for the own account if `role` is None."""
+    """Return the scopes that a token can have: the scopes of this role in an organization, or of the own account if `role` is None."""
     if role is not None:
         return allowed_scopes(role, None)
     return ApiScope.ACCOUNT_READ, ApiScope.ACCOUNT_WRITE

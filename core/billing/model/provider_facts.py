@@ -2,7 +2,7 @@
 
 Events arrive in any order, more than once, late, or never. We do not apply them one by one. We keep
 the latest fact of each kind and derive the state from these facts, so the order of arrival does not
-matter (decision 166; docs/adr/0016). Provider timestamps have a precision of one second. If
+matter (docs/adr/0016). Provider timestamps have a precision of one second. If
 two facts of the same second contradict each other, the one that arrived last counts.
 """
 
@@ -214,7 +214,7 @@ class LockedSubscription:
 
 
 def _without_outlasted(periods: Iterable[PaidPeriod]) -> tuple[PaidPeriod, ...]:
-    """Return the periods, newest first, without those that end no later than the period of a newer payment.
+    """Return the periods, newest first, without periods that end no later than the period of a newer payment.
 
     Each of the remaining periods can still decide until when the subscription is paid. This depends
     on the object that arrives next.

@@ -1,4 +1,4 @@
-"""Objects of the payment provider, read from its responses and events (decisions 166, 167; security H-4).
+"""Objects of the payment provider, read from its responses and events (security H-4).
 
 A missing field and a field of the wrong type both count as absent. Only an object without a usable
 id is refused.

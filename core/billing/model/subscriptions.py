@@ -118,7 +118,7 @@ class BillingCustomer:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSubscriptions:
-    """A part of the subscriptions to a service, their total number, and the customer that pays for those of the provider, if any."""
+    """A part of the subscriptions to a service, their total number, and the customer who pays for them at the provider, if any."""
 
     items: Sequence[ListedSubscription]
     total: int

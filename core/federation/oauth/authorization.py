@@ -4,7 +4,7 @@ Sources: RFC 6749, RFC 7636, RFC 8252, RFC 9207.
 
 An application sends the browser here with an authorization request. When the user has signed in,
 the browser is redirected back with a code. The application exchanges the code for tokens, so tokens
-never appear in a URL (security O-1, O-2, O-3, O-4, decisions 86, 88, 92, 93).
+never appear in a URL (security O-1, O-2, O-3, O-4).
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ async def exchange_code(
     time, the session that it started ends.
 
     `requested` must not go beyond the authorization request, and narrows the tokens that are returned.
-    With a `proof`, which was used up, the tokens are bound to its key (RFC 9449 section 5). If the
+    A `proof` was already used up. The tokens are bound to its key (RFC 9449 section 5). If the
     authorization request named a key, it must be this one.
 
     Raises: ClientInvalid, ProofMissing, AuthorizationCodeInvalid, OrganizationNotActive; the errors of `require_granted`.
@@ -345,8 +345,8 @@ async def refresh_tokens(
 
     `client` is None if the request names no client. `requested` must not go beyond the grant, and narrows
     the tokens that are returned. It can also name scopes that the authorization request asked for and did
-    not get (RFC 6749 section 6). With a `proof`, which was used up, the new access token is bound to its
-    key, and so is the new refresh token unless the client proved who it is. A refresh token that is bound
+    not get (RFC 6749 section 6). A `proof` was already used up. The new access token is bound to its key.
+    The new refresh token is bound too, unless the client authenticated. A refresh token that is bound
     needs a proof of the same key.
 
     Raises: ClientInvalid if the client secret is missing; GrantInvalid, OrganizationNotActive,

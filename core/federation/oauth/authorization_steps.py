@@ -196,13 +196,13 @@ async def _grant(ports: Ports, visitor: Visitor, authorization: Authorization, o
     """Return the grant, and whether the user must agree to it first.
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
-    user or a confirmed member. Otherwise any web page could redirect the user here and so reveal them
-    to the organization. With it, and for an API resource, the user agrees once to each scope, unless
-    they are a confirmed member of the organization of a trusted application.
+    user or a confirmed member. Otherwise any web page could send the user here, and the organization
+    would learn who they are. With OpenID Connect, and for an API resource, the user agrees once to each
+    scope, unless they are a confirmed member of the organization of a trusted application.
 
     Any program on the user's machine can claim a redirect URI that is not https (RFC 8252 section
-    8.6). There the user must always agree, unless they have agreed to these scopes before and the
-    application has a secret, without which the other program cannot redeem the code.
+    8.6). For such a URI the user must agree each time. Exception: the application has a secret, which
+    another program lacks, and the user has agreed to these scopes before.
 
     Every user must agree each time if the application is set to always ask.
 

@@ -1,4 +1,4 @@
-"""How applications authenticate at the endpoints for programs (RFC 6749 section 2.3, RFC 7523; decision 92)."""
+"""How applications authenticate at the endpoints for programs (RFC 6749 section 2.3, RFC 7523)."""
 
 from __future__ import annotations
 

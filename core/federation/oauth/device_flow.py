@@ -2,7 +2,7 @@
 
 A device requests a device code and a user code. The user enters the user code on our page. The page
 shows the application and the IP address of the device, and the user approves or denies the request.
-Until then the device polls for tokens with the device code (security V-1, V-2, V-3, V-4, decision 93).
+Until then the device polls for tokens with the device code (security V-1, V-2, V-3, V-4).
 """
 
 from __future__ import annotations

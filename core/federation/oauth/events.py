@@ -23,7 +23,7 @@ def consent_granted(service: Service, user_id: UUID, scope: Iterable[Scope], gra
 
 
 def consent_withdrawn(consent: Consent, user_id: UUID) -> Event:
-    """A user withdrew their consent to an application. `scopes` are those that the user had agreed to."""
+    """A user withdrew their consent to an application. `scopes` are the scopes that the user had agreed to."""
     details: dict[str, Any] = {
         "service_slug": consent.service_slug,
         "service_name": consent.service,

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service_slug: str | None) -> tuple[HomeRealmMatch, str] | None:
     """Return the organization and the identity provider for this address, and the path that starts a sign-in there.
 
-    The path names the application, if these slugs are those of one that may use the provider, or else the
-    organization that has proved the domain. The result is None if no route applies. It does not depend on
-    accounts (security B-4).
+    If the application with these slugs may use the provider, the path names it. Otherwise the path names
+    the organization that has proved the domain. The result is None if no route applies. It does not
+    depend on accounts (security B-4).
     """
     async with ports.storage.reading() as read:
         match = await read.home_realm.match(email.domain)

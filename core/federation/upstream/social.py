@@ -4,7 +4,7 @@ The browser goes to the identity provider with a state, and returns once with th
 We exchange the code for the identity of the user, and sign the user in in this browser. Then the
 browser continues where the user wanted to go. Applications get no code or token here: the browser
 continues at their authorization request, in `oauth.authorization` (security A-4, A-7, O-1, O-5,
-O-6, decisions 86, 87, 102).
+O-6).
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ async def _find_account(
     never by its email address (security O-5).
     """
     now = ports.clock.now()
-    if pending.service_id is not None:  # the organization may have been suspended while the browser was at the provider (decision 48)
+    if pending.service_id is not None:  # the organization may have been suspended while the browser was at the provider
         service = await tx.services.context_by_id(pending.service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
             raise OrganizationNotActive

@@ -1,9 +1,9 @@
 """API resources: the APIs of an organization that applications get access tokens for (RFC 8707).
 
 An identifier is an https URL at a host that the organization has verified, or a URN with the
-organization's id. Organizations lose domains, so the owner of the host is checked at each use. Two
-organizations can therefore register the same identifier one after the other, and at most one of them is
-the verified owner at any time (decision 300).
+organization's id. Organizations lose domains, so the owner of the host is checked at each use. So an
+identifier can be registered twice, one after the other. At any time, at most one of the two
+organizations owns its host.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class ApiResource:
 class ResourceClient:
     """An application that may ask for an API resource on behalf of its users.
 
-    `scopes` are those that it gets for itself, without a user. They are empty if an admin granted none.
+    `scopes` are the scopes that it gets for itself, without a user. They are empty if an admin granted none.
     """
 
     client_id: UUID

@@ -62,11 +62,11 @@ class OwnerCannotOwnServiceAccount(Invalid):
 
 
 class ServiceAccountScopeUnknown(Invalid):
-    """This service account cannot have one of these scopes. The documentation lists those of organizations and of the platform."""
+    """One of these scopes is not for service accounts of this kind. The documentation lists the scopes of organizations and platform."""
 
 
 class CapabilityNotGrantable(Invalid):
-    """A capability cannot be granted to this service account. Leave it out."""
+    """These capabilities cannot be granted to this service account: NAMES. Leave them out."""
 
     def __init__(self, names: Iterable[str]) -> None:
         named = ", ".join(sorted(name[:50] for name in names))
@@ -95,7 +95,7 @@ class AccountResource:
 class ServiceAccount:
     """A program that acts for an organization or for the platform. Times are UTC.
 
-    Its rights are those of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
+    It has the rights of its role, narrowed by `scopes`. If the effect of a route outlives its caller,
     the account also needs the capability of the route in `granted`: an owner granted it by name.
     """
 

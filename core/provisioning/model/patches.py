@@ -89,7 +89,7 @@ class PatchOperation:
 
 @dataclass(frozen=True, slots=True)
 class UserPatch:
-    """The operations of a patch of a user, and the errors of those that could not be parsed.
+    """The operations of a patch of a user, and the errors of operations that could not be parsed.
 
     `is_large` means that applying them would block other requests.
     """

@@ -12,7 +12,7 @@ from core.provisioning.model.schemas import ENTERPRISE_USER
 class ScimProfile:
     """The names, the external id and further attributes that a directory gave to a user.
 
-    Only this organization sees them, except those that become the account's profile (decision 128).
+    Only this organization sees them, except those that become the account's profile.
     `attributes` has the values of FURTHER_ATTRIBUTES, by their SCIM names.
     """
 

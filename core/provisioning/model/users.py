@@ -38,7 +38,7 @@ class AnonymizedUser(Forbidden):
 
 
 class UserNameNotAnAddress(EmailInvalid):
-    """The userName must be an email address, unless the user has a primary email address in emails. Send one of these."""
+    """Without a primary email address in emails, the userName must be an email address. Send one of the two."""
 
 
 class DomainOfAnother(Forbidden):
@@ -170,10 +170,10 @@ def to_resource(user: ScimUser) -> Resource:
 
 
 def to_response(user: ScimUser) -> Resource:
-    """Return the attributes of a response, with those of the extension in an object of their own.
+    """Return the attributes of a response. The attributes of the extension are in an object of their own.
 
     `name.formatted` is made of the given and the family name, unless the directory sent one. Where the
-    directory sent no value, the response has that of the account's profile. Users without a
+    directory sent no value, the response has the value of the account's profile. Users without a
     name that the directory did not create get the part of the address before the @ as their name.
     Directories such as Okta cannot read users without a name.
     """

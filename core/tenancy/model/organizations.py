@@ -151,7 +151,7 @@ class OrganizationDetails:
 class ListedOrganization:
     """An organization with the account that owns it.
 
-    `resembles` are the names that its name or slug contains: that of the product, and those of other
+    `resembles` are the names that its name or slug contains: the product's name, and names of other
     organizations. Case, accents, spaces, punctuation and look-alike letters do not matter. Names of fewer
     than 4 letters count only as a whole. At most 5 are listed.
     """

@@ -1,4 +1,4 @@
-"""The logs of second factors and of privacy, for the user and platform owners (decision 143, security M-6)."""
+"""The logs of second factors and of privacy, for the user and platform owners (security M-6)."""
 
 from uuid import UUID
 

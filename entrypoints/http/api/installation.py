@@ -73,7 +73,7 @@ class PlatformHealthResponse(ResponseModel):
 async def get_health() -> PlatformHealthResponse:
     """Return the state of the installation.
 
-    Actors and connections are those of the process that answers. Queues and keys are those of all processes.
+    Actors and connections belong to the process that answers. All processes share queues and keys.
     """
     return _to_response(await health.measure(ports()))
 

@@ -198,9 +198,9 @@ class PersonalDataExportResponse(ExportedUserResponse):
 async def export(user_id: str) -> Response:
     """Export a user's data.
 
-    You get all data of your own account; platform owners get that of every account. The owner of an
+    You get all data of your own account. Platform owners get all data of any account. The owner of an
     organization gets the memberships, logins, identities and consents of a confirmed member that
-    belong to the organization. An application gets those of its signed-in user, unless its token has the scope `openid`.
+    belong to the organization. An application gets the same data of its signed-in user, unless its token has the scope `openid`.
     """
     return await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
 

@@ -69,7 +69,7 @@ def status_of(error: Exception) -> int:
 def page_status_of(error: Exception) -> int:
     """Return the status of the page for a refusal or an outage.
 
-    It is 403 if the sign-in is not enough: the challenge of a 401 is for programs (decision 274).
+    It is 403 if the sign-in is not enough: the challenge of a 401 is for programs.
     """
     return 403 if isinstance(error, AuthenticationInsufficient) else status_of(error)
 

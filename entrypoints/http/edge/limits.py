@@ -43,7 +43,8 @@ async def keep_taken(sign_in: str) -> None:
     """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
 
     `sign_in` is the device id of the browser. For the request of an email it is the secret of that
-    request, or else a sign-in to an own account would pay for emails to others.
+    request. Otherwise users could send emails to others, and get the tokens back by a sign-in to their
+    own account.
     """
     if buckets := g.get("taken"):
         async with ports().storage.autocommit() as statements:

@@ -1,6 +1,6 @@
 """The way from a page that needs a younger sign-in to the page that asks for it, and back with the form that was sent.
 
-Source: security A-12, G-2; decision 350.
+Source: security A-12, G-2.
 """
 
 from typing import Final

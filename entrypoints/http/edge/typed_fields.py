@@ -1,4 +1,4 @@
-"""What people type or paste into pages, in the form that the API takes (decision 361). A value that no reader knows stays as it is."""
+"""What people type or paste into pages, in the form that the API takes. A value that no reader knows stays as it is."""
 
 import re
 from collections.abc import Callable, Mapping

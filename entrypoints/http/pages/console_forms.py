@@ -66,7 +66,7 @@ async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
 async def read_console_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
-    If the form names a kept one, return the fields of that one, which was sent with a sign-in that was too old.
+    If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
 
     Raises: FormTokenInvalid; KeptFormEnded.
     """
@@ -89,7 +89,7 @@ def ports_once() -> Ports:
 
 
 def once(path: str, label: str, advice: str) -> Callable[[V], V]:
-    """Decorate a form that makes something, or shows a secret: each copy of it works once (decision 410).
+    """Decorate a form that makes something, or shows a secret: each copy of it works once.
 
     The view calls its use case with `ports_once()`. `path` leads to what the form has made, with the
     parameters of the route; `label` names that page. `advice` says how to get another one.

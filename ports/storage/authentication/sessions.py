@@ -89,7 +89,7 @@ class SessionContextsRead(Protocol):
         """
 
     async def load_in(self, slug: str, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime) -> SessionContext | None:
-        """Return the facts of `load_session_context`, and in `acts_in` the organization of `slug` with the user's role."""
+        """Return the facts of `load`, and in `acts_in` the organization of `slug` with the user's role."""
 
     async def load_of_application(self, client_id: UUID, session_id: UUID, user_id: UUID, now: datetime) -> SessionContext | None:
         """Return the facts of a session of the application with this client id, and whether the user still uses its service."""
@@ -97,7 +97,7 @@ class SessionContextsRead(Protocol):
     async def load_with_profile(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> tuple[SessionContext, OwnProfile] | None:
-        """Return the facts of `load_session_context`, or with a client id those of `load_application_session_context`, and the profile."""
+        """Return the facts of `load`, or with a client id those of `load_of_application`, and the profile."""
 
     async def load_userinfo(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, now: datetime
@@ -237,7 +237,7 @@ class OrganizationSessionsRead(Protocol):
     """Read access to the sessions of an organization and its services."""
 
     async def count_live(self, org_id: UUID, user_id: UUID, now: datetime) -> LiveSessions:
-        """Count the sessions that `Sessions.end_in_organization` would end, without those of personal access tokens."""
+        """Count the sessions that `OrganizationSessions.end` would end, without those of personal access tokens."""
 
 
 class OrganizationSessions(OrganizationSessionsRead, Protocol):

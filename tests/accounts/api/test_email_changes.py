@@ -108,7 +108,7 @@ async def test_an_address_that_was_taken_in_the_meantime_is_refused_and_nothing_
     proof, _ = await changer.request(token, NEW)
     await add_account(ports, NEW)
     answer = await open_proof(api, proof)
-    assert (answer.status, "Another account has this address. If both are yours, " in answer.text) == (400, True)
+    assert (answer.status, "Another account has this address. If it is yours too, " in answer.text) == (400, True)
     assert await profile(api, token) == (EMAIL, NEW)
 
 

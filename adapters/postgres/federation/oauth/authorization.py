@@ -23,7 +23,7 @@ def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
     )
 
 
-# Only codes of the client that presents one, so that it cannot find those of other organizations.
+# Only codes of the client that presents one, so that it cannot find codes of other organizations.
 # The platform's frontend has neither an organization nor a service, so both ids are null.
 BY_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.service_id is not distinct from %(service_id)s"
 

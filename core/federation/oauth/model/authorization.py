@@ -126,7 +126,7 @@ class AuthorizationRequest:
 
     @classmethod
     def from_path(cls, path: str) -> AuthorizationRequest | None:
-        """Return the request at this path of ours, or None if the path is not that of the authorization endpoint."""
+        """Return the request at this path of ours, or None if it is not the path of the authorization endpoint."""
         endpoint, _, query = path.partition("?")
         return cls.from_fields(dict(parse_qsl(query))) if endpoint == AUTHORIZE_PATH else None
 
@@ -330,5 +330,5 @@ class Consent:
 
 
 def consent_scopes(grant: OpenIdGrant) -> frozenset[Scope]:
-    """Return the scopes of OpenID Connect that the user agrees to: those of the grant, and those of the claims that it names."""
+    """Return the scopes of OpenID Connect that the user agrees to: the scopes of the grant, and of the claims that it names."""
     return frozenset(grant.scope) | scopes_of((*grant.claims.id_token, *grant.claims.userinfo))

@@ -137,7 +137,7 @@ class ClientCredentialsRefused(Invalid):
 
 
 class ScopeNotAllowed(Invalid):
-    """This client may not have one of these scopes. Ask for fewer, or ask an admin of the organization to grant them."""
+    """One of these scopes is not granted to this client. Ask for fewer, or ask an admin of the organization to grant them."""
 
     oauth_error = "invalid_scope"
 

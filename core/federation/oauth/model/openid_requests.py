@@ -100,7 +100,7 @@ class ResourceUnknown(AuthorizationRefused):
 
 
 class ResourceNotGranted(ResourceUnknown):
-    """This is not the granted resource, or the request names two. Leave the resource out, or send the one of the authorization request."""
+    """This resource was not granted, or the request names two. Leave it out, or name the resource of the authorization request."""
 
 
 class ResourceMissing(ResourceUnknown):
@@ -120,7 +120,7 @@ class ScopeNotGranted(Invalid):
 
 
 class ScopeNotAsked(ScopeNotGranted):
-    """The authorization request did not ask for one of these scopes. Leave the scope out, or send scopes of that request."""
+    """One of these scopes is not in the authorization request. Send only scopes that the authorization request asked for."""
 
 
 class SignInRequired(AuthorizationRefused):
@@ -290,7 +290,7 @@ def parse_own_resource(text: str | None, base_url: str, *, is_openid: bool) -> s
 
 
 def parse_resource_scope(text: str | None, api: ApiResource, *, is_openid: bool) -> ResourceGrant:
-    """Return the requested access to an API resource. Scopes that it does not have are ignored, like those of OpenID Connect.
+    """Return the requested access to an API resource. Scopes that it does not have are ignored, also scopes of OpenID Connect.
 
     Raises: ResourceScopeUnknown if no requested scope is known.
     """

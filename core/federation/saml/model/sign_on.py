@@ -170,7 +170,7 @@ class InitiatingRequest:
         return self.is_signed and not self.session_indexes
 
     def select_named(self, sessions: Sequence[SamlSession]) -> list[SamlSession]:
-        """Return those of these sessions that the request names. Without a SessionIndex, the name alone decides."""
+        """Return the sessions among these that the request names. Without a SessionIndex, the name alone decides."""
         return [
             session
             for session in sessions

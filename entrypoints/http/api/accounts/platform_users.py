@@ -198,8 +198,8 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 
     All sessions, refresh tokens, pending sign-ins and trusted devices end. The user cannot sign in on
     any path, and gets an email. No organization and no directory can reactivate, delete or rename the
-    account. Memberships stay, also that of an owner. The user's service accounts stop: their pending
-    invitations to roles above member are canceled, and members who got such a role from them are members
+    account. Memberships stay, also that of an owner. The user's service accounts stop. Their pending
+    invitations to roles above member are canceled. Members who got such a role from them become members
     again, unless a user has set their role since. Nothing changes if a platform owner has already
     deactivated the account. Platform owners cannot be deactivated.
     """
@@ -216,8 +216,8 @@ async def deactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateRe
 async def reactivate(user_id: UUID, data: AccountStateRequest) -> AccountStateResponse:
     """Undo the deactivation of an account by a platform owner.
 
-    If the directory of an organization has deactivated the account, too, or its user has deleted it,
-    it stays closed, and `is_active` is false. Otherwise the user can sign in again, and gets an email.
+    The account stays closed, and `is_active` is false, if the directory of an organization has also
+    deactivated it, or if its user has deleted it. Otherwise the user can sign in again, and gets an email.
     """
     account = await platform_users.reactivate(ports(), acting_on_platform(), user_id, data.reason)
     message = "The account is active."
@@ -357,7 +357,7 @@ async def remove_owner(user_id: str, query_args: RemovePlatformOwnerQuery) -> Pl
     """Revoke the rights of another platform owner.
 
     Their impersonation sessions end, and they and all platform owners get an email. You cannot revoke
-    your own rights, or those of the last platform owner.
+    your own rights, or the rights of the last platform owner.
     """
     owner_id = path_id(user_id)
     await platform.demote(ports(), signed_in(), owner_id, query_args.reason)

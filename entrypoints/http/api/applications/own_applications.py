@@ -66,7 +66,7 @@ def _to_response(application: OwnApplication) -> OwnApplicationResponse:
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 
-    These are the applications that you have used or are assigned to, and those of the
+    These are the applications that you have used or are assigned to, and the applications of
     organizations that you have joined. Applications that would refuse you are left out.
     """
     listed = await own_applications.list_own(ports(), signed_in())

@@ -128,8 +128,8 @@ class AssignedUserResponse(ResponseModel):
 async def assign_by_email(org_slug: str, service_slug: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to a service by email address.
 
-    The rules are those of `PUT`. An address without an account is refused like a user who is not
-    one of the organization.
+    The rules of `PUT` apply. An address without an account is refused like a user who does not belong
+    to the organization.
     """
     user_id = await access.assign_by_email(ports(), acting(), service_slug, Email(data.email))
     return AssignedUserResponse(user_id=user_id)

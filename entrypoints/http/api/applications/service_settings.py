@@ -165,14 +165,14 @@ class ServiceSettingsRequest(RequestModel):
         "lifetimes",
         "Access tokens, in seconds",
         "From {shortest} to {longest}. Leave it empty for {longest}.",
-        "The lifetime of access tokens, from 60 seconds to that of the platform; null for that of the platform.",
+        "The lifetime of access tokens, from 60 seconds to the platform's lifetime. Null: the platform's lifetime.",
         inputmode="numeric",
     )
     refresh_token_seconds: int | None = setting(
         "lifetimes",
         "Refresh tokens, in seconds",
         "How long an unused refresh token works, from {shortest} to {longest}. Leave it empty for {longest}.",
-        "The lifetime of an unused refresh token, from 60 seconds to that of the platform; null for that of the platform.",
+        "The lifetime of an unused refresh token, from 60 seconds to the platform's lifetime. Null: the platform's lifetime.",
         inputmode="numeric",
     )
     codehost_scopes: Texts | None = setting(

@@ -129,7 +129,7 @@ class ServiceSubscriptionListResponse(ResponseModel):
 async def list_of_service(org_slug: str, service_slug: str, query_args: SubscriptionsQuery) -> ServiceSubscriptionListResponse:
     """List subscriptions to a service, for members.
 
-    The subscriptions are those that API keys of the service list at `/api/service/subscriptions`.
+    API keys of the service list the same subscriptions at `/api/service/subscriptions`.
     """
     page = await subscriptions.list_of_service(
         ports(), acting(), service_slug, query_args.status, limit=query_args.limit, offset=query_args.offset

@@ -277,8 +277,8 @@ async def list_assignments(org_slug: str, resource_id: str, query_args: Assignme
 async def assign_by_email(org_slug: str, resource_id: str, data: AssignmentRequest) -> AssignedUserResponse:
     """Assign a user to an API resource by email address.
 
-    The rules are those of `PUT`. An address without an account is refused like a user who is not
-    one of the organization.
+    The rules of `PUT` apply. An address without an account is refused like a user who does not belong
+    to the organization.
     """
     user_id = await api_resources.assign_by_email(ports(), acting(), path_id(resource_id), Email(data.email))
     return AssignedUserResponse(user_id=user_id)
@@ -346,7 +346,7 @@ class ResourceClientListResponse(ResponseModel):
 async def list_clients(org_slug: str, resource_id: str, query_args: PageQuery) -> ResourceClientListResponse:
     """List the applications that may ask for an API resource.
 
-    `scopes` are those that an application gets for itself, without a user.
+    `scopes` are the scopes that an application gets for itself, without a user.
     """
     page = query_args.page_request()
     result = await api_resources.list_clients(ports(), acting(), path_id(resource_id), page)
@@ -362,7 +362,7 @@ async def save_client(org_slug: str, resource_id: str, client_id: str, data: Res
     """Let an application ask for an API resource.
 
     The application belongs to the same organization. It can ask for all scopes of the API resource on
-    behalf of its users, who agree to them. The scopes in the body are those that it gets for itself.
+    behalf of its users, who agree to them. The body has the scopes that it gets for itself.
     """
     return ResourceClientResponse.of(
         await api_resources.save_client(ports(), acting(), path_id(resource_id), path_id(client_id), data.scopes)

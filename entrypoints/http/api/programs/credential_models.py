@@ -31,8 +31,8 @@ class CredentialRequest(RequestModel):
     )
     subject: Text | None = Field(
         default=None,
-        description="With `federated`: the `sub` that the pipeline's tokens must have. `*` stands for one whole part between `:` and `/`, "
-        "but not for one of the first two parts.",
+        description="With `federated`: the `sub` that the pipeline's tokens must have. Use `*` for a whole part between `:` or `/`. "
+        "The first two parts cannot be `*`.",
         examples=["repo:acme/shop:ref:refs/heads/main"],
     )
     expires_at: DateTime | None = Field(default=None, description="When the credential expires. Without it, it does not expire.")

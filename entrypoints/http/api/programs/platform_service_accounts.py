@@ -127,7 +127,7 @@ async def create_credential(account_id: str, data: CredentialRequest) -> tuple[C
 async def revoke_credential(account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account of the platform.
 
-    It gets no further access tokens, and those that it got are refused from the next request on.
+    It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
     await service_accounts.revoke_credential(ports(), signed_in(), path_id(account_id), path_id(credential_id))
     return no_content()

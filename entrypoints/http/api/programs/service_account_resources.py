@@ -23,7 +23,7 @@ routes = Blueprint("service_account_resources", __name__)
 class AccountResourceRequest(RequestModel):
     """The scopes of a service account at an API resource."""
 
-    scopes: Texts = Field(description="Scopes of the API resource. They replace those that the service account had there.")
+    scopes: Texts = Field(description="Scopes of the API resource. They replace the scopes that the service account had there.")
 
 
 class AccountResourceResponse(ResponseModel):

@@ -104,8 +104,8 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
     """Change a service account.
 
     The change counts from its next request on. With a lower role, it loses the granted capabilities that
-    the role does not have. Its pending invitations to roles above member are canceled. The users that it
-    gave such a role are members again, unless another user has set their role since.
+    the role does not have. Its pending invitations to roles above member are canceled. Users who got a
+    higher role from it become members again, unless a user has set their role since.
     """
     return to_response(await service_accounts.update(ports(), acting_member(), path_id(account_id), to_changes(data)))
 
@@ -116,8 +116,8 @@ async def update(org_slug: str, account_id: str, data: ServiceAccountUpdateReque
 async def delete(org_slug: str, account_id: str) -> Response:
     """Delete a service account with its credentials.
 
-    Its next request is refused. Its pending invitations to roles above member are canceled. The users that
-    it gave such a role are members again, unless another user has set their role since.
+    Its next request is refused. Its pending invitations to roles above member are canceled. Users who got a
+    higher role from it become members again, unless a user has set their role since.
     """
     await service_accounts.delete(ports(), acting_member(), path_id(account_id))
     return no_content()
@@ -158,7 +158,7 @@ async def create_credential(org_slug: str, account_id: str, data: CredentialRequ
 async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
     """Revoke a credential of a service account.
 
-    It gets no further access tokens, and those that it got are refused from the next request on.
+    It gets no further access tokens. Access tokens that it got before are refused from the next request on.
     """
     await service_accounts.revoke_credential(ports(), acting_member(), path_id(account_id), path_id(credential_id))
     return no_content()

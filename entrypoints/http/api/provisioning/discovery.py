@@ -1,4 +1,4 @@
-"""SCIM discovery: features, resource types and schemas (decision 123, RFC 7644 section 4)."""
+"""SCIM discovery: features, resource types and schemas (RFC 7644 section 4)."""
 
 from typing import Any, Final
 

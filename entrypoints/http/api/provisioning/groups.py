@@ -133,8 +133,8 @@ async def patch(group_id: str) -> Response:
     """Add members to the group, or remove members from it.
 
     Either all operations are applied, or none. New members must be users that your directory knows.
-    Removing `members` without naming any removes only those that your directory provisioned. The
-    `externalId` changes, too; other attributes of the group do not.
+    A removal of `members` that names no member removes only members that your directory provisioned.
+    `externalId` changes too. Other attributes of the group do not change.
     """
     return await _change(group_id, lambda body: parse_group_patch(GROUP, parse_operations(body)))
 

@@ -267,7 +267,7 @@ PATCH_REQUEST: Final = {
             "type": "array",
             "minItems": 1,
             "description": (
-                "The operations. Either all are applied, or none. Only those that deactivate a user are applied as far as they can be."
+                "The operations. Either all are applied, or none. Operations that deactivate a user are applied as far as possible."
             ),
             "items": {
                 "type": "object",

@@ -90,7 +90,7 @@ class ListedOrganizationResponse(ResponseModel):
     owner: OrganizationOwnerResponse = Field(description="The organization's owner.")
     tier: TierReferenceResponse | None = Field(description="The organization's tier, or null if it has none.")
     resembles: list[str] = Field(
-        description="The names, at most 5, that its name or slug contains or looks like: that of the product, and of other organizations.",
+        description="At most 5 names that its name or slug contains or resembles: the product's name, and names of other organizations.",
         examples=[["Gatehouse"]],
     )
 

@@ -61,8 +61,8 @@ class MailServerResponse(ResponseModel):
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
-    The organization's own emails, such as invitations, are sent through it, including those that
-    are queued. Emails about accounts, such as password resets, always use the platform's server.
+    The organization's own emails, such as invitations, are sent through it, also emails that are
+    already queued. Emails about accounts, such as password resets, always use the platform's server.
     """
     caller = acting()
     server = MailServer(

@@ -152,7 +152,7 @@ async def revoke_sessions(org_slug: str, user_id: str) -> RevokedMemberSessionsR
     """End a member's sessions.
 
     Ends all sessions of the user in the organization and its services, and everything that would
-    start a new one, such as authorization codes. Other sessions continue, and so does the membership.
+    start a new one, such as authorization codes. Other sessions and the membership continue.
     """
     return RevokedMemberSessionsResponse(sessions_revoked=await members.revoke_sessions(ports(), acting(), path_id(user_id)))
 

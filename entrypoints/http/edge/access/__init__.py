@@ -18,7 +18,7 @@ operations = AccessDecorator(Access("operations", limit=None), callers.as_anyone
 person = AccessDecorator(Access("person", Credentials.ACCESS_TOKEN), callers.as_person)
 # The statement that reads the session also reads the profile, for `own_profile()`.
 person_with_profile = AccessDecorator(Access("person", Credentials.ACCESS_TOKEN), callers.as_person_with_profile)
-# The organization of a token is only context (decision 54). Routes outside organizations, such as
+# The organization of a token is only context. Routes outside organizations, such as
 # signing out, must work even if the user has left the organization of the token.
 person_anywhere = AccessDecorator(Access("person_anywhere", Credentials.ACCESS_TOKEN), partial(callers.as_person, allow_former_users=True))
 verified_person = AccessDecorator(

@@ -117,7 +117,7 @@ class Access:
     def requirement(self, method: str) -> Requirement:
         """Return the requirement on a caller who sends a request with this method.
 
-        Its scope is that of the challenge, of the API description and of docs/reference/operations.md.
+        The challenge, the API description and docs/reference/operations.md name its scope.
         """
         return _requirement(self, method not in SAFE_METHODS)
 

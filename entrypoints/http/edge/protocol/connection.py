@@ -90,7 +90,8 @@ class RequestHeaders(Headers):
     """The headers of a request. The server has checked their characters, so they are not checked again."""
 
     def __init__(self, scope: Scope) -> None:
-        # As Quart does: its `remote_addr` reads the first header of this name, so a client cannot set it.
+        # As Quart does, which reads the client's address from the first header of this name. So a client
+        # cannot set it.
         peer = scope.get("client")
         self._list = [
             ("Remote-Addr", peer[0] if peer else ""),

@@ -1,4 +1,4 @@
-"""Where the forms of a page can lead: the directive `form-action` of its content security policy (security G-1; decision 360).
+"""Where the forms of a page can lead: the directive `form-action` of its content security policy (security G-1).
 
 Browsers apply this directive to all redirects that follow a form, also to those of an application
 after its own callback. So the pages in LEADING_AWAY and POSTING_AWAY do not have it.

@@ -1,4 +1,4 @@
-"""The logs of second factors and of exports, for the user and platform owners (decision 143, security M-6)."""
+"""The logs of second factors and of exports, for the user and platform owners (security M-6)."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The pages of the user's profile, and of the deletion of the account (decision 247; security Y-3)."""
+"""The pages of the user's profile, and of the deletion of the account (security Y-3)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -44,7 +44,7 @@ class ConsentResponse(ResponseModel):
     slug: str = Field(description="The slug of the application.")
     name: str = Field(description="The name of the application.")
     organization: ApplicationOrganizationResponse = Field(description="The organization of the application.")
-    scopes: list[Scope] = Field(description="The scopes that you agreed to, and those of claims that the application asked for by name.")
+    scopes: list[Scope] = Field(description="The scopes that you agreed to, and scopes of claims that the application asked for by name.")
     api_resources: list[ConsentedResourceResponse] = Field(description="The API resources that you agreed to, by name.")
     granted_at: Timestamp = Field(description="When you last agreed to a new scope.")
     last_sign_in_at: Timestamp | None = Field(description="When you last signed in to the application, or null.")

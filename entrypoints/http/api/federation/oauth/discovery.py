@@ -130,6 +130,6 @@ async def get_openid_configuration() -> tuple[ProviderMetadataResponse, int, dic
 async def get_metadata() -> tuple[ProviderMetadataResponse, int, dict[str, str]]:
     """Show the OAuth server metadata.
 
-    Clients can cache it for five minutes (RFC 8414). It is the same as that of OpenID Connect.
+    Clients can cache it for five minutes (RFC 8414). OpenID Connect has the same metadata.
     """
     return _metadata(), 200, {"Cache-Control": "public, max-age=300"}

@@ -1,6 +1,6 @@
 """The OAuth endpoints of applications: token, revocation and introspection.
 
-Sources: RFC 6749, RFC 7009 and RFC 7662; decision 93.
+Sources: RFC 6749, RFC 7009 and RFC 7662.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -86,11 +86,11 @@ class TokenRequest(ClientRequest):
     code_verifier: Text | None = Field(None, description="The PKCE verifier, required if the request had a `code_challenge`.")
     scope: Text | None = Field(
         None,
-        description="Fewer scopes than were granted. Others are left out, but a refresh refuses those that the authorization request "
-        "did not ask for.",
+        description="Fewer scopes than were granted. Others are left out, but a refresh refuses scopes that the authorization "
+        "request did not ask for.",
     )
     resource: RepeatableText | None = Field(
-        None, description="The granted resource, or none (RFC 8707). Another one is refused, and so are two."
+        None, description="The granted resource, or none (RFC 8707). Another resource, or more than one, is refused."
     )
 
 

@@ -40,9 +40,9 @@ class SamlMetadataResponse(ResponseModel):
     acs_url: str | None = Field(description="The default URL for SAML responses with HTTP-POST.")
     slo_url: str | None = Field(description="The URL for single logout with HTTP-Redirect.")
     slo_certificate: str | None = Field(
-        description="The certificate (PEM) with which the application signs. Of several, the one that is valid longest."
+        description="The certificate (PEM) with which the application signs. If there are several: the one that is valid longest."
     )
-    name_id_format: str = Field(description="The URN of the first format of user names that is supported, or else that of emailAddress.")
+    name_id_format: str = Field(description="The URN of the first supported format of user names, or of emailAddress if there is none.")
     problems: list[SamlProblemResponse] = Field(description="The problems of the settings.")
 
 
