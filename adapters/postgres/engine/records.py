@@ -39,9 +39,8 @@ Description = LiteralString | Convert | Column | Columns | None
 class Record(Generic[T]):
     """A dataclass, and for each field the column with its name in the table with this alias.
 
-    A keyword argument describes a field whose column differs: a string is its SQL, a function converts
-    the value that was read, and a `Column` has its SQL and conversions. `Columns` are moved to the end
-    of the row. With None, the field has its default and no column.
+    Keyword arguments describe the fields that differ: by SQL, by the function that converts what is
+    read, by a `Column`, or by `Columns`, which come last in a row. None leaves a field at its default.
     """
 
     def __init__(self, kind: type[T], alias: LiteralString, /, **special: Description) -> None:
@@ -67,8 +66,8 @@ class Record(Generic[T]):
                     self._columns[field.name] = Column(read=convert)
         self._sql = {name: column.sql or f"{alias}.{name}" for name, column in self._columns.items()}
         self.columns: LiteralString = ", ".join([*self._sql.values(), *(part.sql for part in self._parts.values())])
-        # A call with keywords would take half as long again. So the values are converted in a list, and
-        # then sorted into the order of the fields.
+        # A row is read in four steps that take a third less time than a call with keywords: its columns, their conversions, its parts,
+        # and all of it in the order of the fields.
         self._count = self.width = len(self._columns)
         self._reads = [(index, column.read) for index, column in enumerate(self._columns.values()) if column.read is not None]
         self._slices: list[tuple[Callable[[Row], object], slice]] = []

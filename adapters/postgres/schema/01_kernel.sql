@@ -1,8 +1,8 @@
 -- Rate limits, and a condition for transactions.
 --
 -- For all files: identifiers are random UUIDs that the application creates. Times are written in UTC,
--- and "now" comes from the application. Do not reorder columns: some statements read `select *` by
--- position, such as those in adapters/postgres/eventing/audit.py and account_logs.py.
+-- and "now" comes from the application. Columns stay in their order, because some statements read all
+-- columns of a table by position.
 
 -- Fail the transaction unless a condition holds. A statement that is sent together with the commit can
 -- refuse with it: the server then skips the commit. The service translates the name of the constraint

@@ -112,7 +112,7 @@ class Service(ClientSettings):
     name: str
     service_type: ServiceType
     client_id: UUID
-    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself
+    credential_id: UUID  # stands for its secret and its keys in the tokens that it gets for itself (decision 287)
     client_secret_hash: bytes | None = field(repr=False)  # SHA-256; None for public clients
     codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes
     websuite_scopes: tuple[str, ...] | None
