@@ -233,7 +233,10 @@ class ResponseModel(BaseModel):
         """
         if not others:
             return cls.model_validate(record)
-        return cls(**others, **{name: getattr(record, name) for name in cls.__pydantic_fields__ if name not in others})
+        for name in cls.__pydantic_fields__:
+            if name not in others:
+                others[name] = getattr(record, name)
+        return cls.model_validate(others)
 
     @classmethod
     def list_of(cls, records: Iterable[object]) -> list[Self]:
