@@ -71,31 +71,36 @@ class Record(Generic[T]):
         own_names = {name: own for name, each in selected.items() if (own := self._own_name(each)).isidentifier()}
         self._own_columns = [(name, own, self._columns[name].write) for name, own in own_names.items()]
         self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
-        # A call with keywords would take half as long again. So the values are converted in a list, and then sorted into the order of
-        # the fields.
         self._count = self.width = len(self._columns)
-        self._reads = [(index, column.read) for index, column in enumerate(self._columns.values()) if column.read is not None]
-        self._slices: list[tuple[Callable[[Row], object], slice]] = []
-        for part in self._parts.values():
-            self._slices.append((part.read, slice(self.width, self.width + part.width)))
+        self._reads = [(index, name, column.read) for index, (name, column) in enumerate(self._columns.items()) if column.read is not None]
+        self._slices: list[tuple[str, Callable[[Row], object], slice]] = []
+        for name, part in self._parts.items():
+            self._slices.append((name, part.read, slice(self.width, self.width + part.width)))
             self.width += part.width
+        self._make: Callable[..., T] = kind
+        self._is_kw_only = any(field.kw_only for field in fields(kind))
         names = [*self._columns, *self._parts, *defaults]
         self._defaults = [*defaults.values()]
-        self._make: Callable[..., T] = kind
-        self._keywords = names if any(field.kw_only for field in fields(kind)) else None
         self._in_order = itemgetter(*(names.index(field.name) for field in fields(kind)))
 
     def read(self, row: Row) -> T:
         """Return the record in the first columns of the row."""
+        if self._is_kw_only:
+            named: dict[str, object] = dict(zip(self._columns, row, strict=False))
+            for _, name, convert in self._reads:
+                if (value := named[name]) is not None:
+                    named[name] = convert(value)
+            for name, read, part in self._slices:
+                named[name] = read(row[part])
+            return self._make(**named)
+        # A call with keywords would take half as long again. So the values are sorted into the order of the fields.
         values: list[object] = [*row[: self._count]]
-        for index, convert in self._reads:
+        for index, _, convert in self._reads:
             if (value := values[index]) is not None:
                 values[index] = convert(value)
-        for read, part in self._slices:
+        for _, read, part in self._slices:
             values.append(read(row[part]))
         values += self._defaults
-        if self._keywords is not None:
-            return self._make(**dict(zip(self._keywords, values, strict=True)))
         return self._make(*self._in_order(values))
 
     def if_any(self, key: str) -> Callable[[Row], T | None]:

@@ -11,7 +11,7 @@ from core.provisioning.model.directories import ScimToken, ScimTokenRecord
 
 TOKEN: Final = Record(ScimToken, "t")
 INSERT: Final = TOKEN.insert("scim_tokens", "token_hash")
-RECORD: Final = Record(
+SCIM_TOKEN_RECORD: Final = Record(
     ScimTokenRecord,
     "t",
     token_id="t.id",  # noqa: S106  (a column)
@@ -27,9 +27,9 @@ class ScimTokens(Repository):
 
     async def by_hash(self, token_hash: bytes, now: datetime) -> ScimTokenRecord | None:
         sql = f"""
-            select {RECORD.columns} from scim_tokens t join organizations o on o.id = t.org_id
+            select {SCIM_TOKEN_RECORD.columns} from scim_tokens t join organizations o on o.id = t.org_id
             where t.token_hash = %(token_hash)s"""
-        return await self._one(RECORD.read, sql, token_hash=token_hash, now=now)
+        return await self._one(SCIM_TOKEN_RECORD.read, sql, token_hash=token_hash, now=now)
 
     async def of_org(self, org_id: UUID) -> list[ScimToken]:
         sql = f"select {TOKEN.columns} from scim_tokens t where t.org_id = %(org_id)s order by t.created_at, t.id"

@@ -7,7 +7,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, user_name
-from core.accounts.model.profiles import Profile
+from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
@@ -54,7 +54,7 @@ SCIM_USER: Final = Record(
     is_blocked="b.user_id is not null",
     is_anonymized="u.anonymized_at is not null",
     is_provisioned="coalesce(s.provisioned, false)",
-    account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row)),
+    account_profile=Columns(PROFILE_IF_CONFIRMED, 4, lambda row: Profile(*row) if any(row) else NO_PROFILE),
 )
 # Keep the lateral subqueries with `limit 1`: they look up the few users of a page one by one,
 # whatever the planner expects.
