@@ -26,10 +26,10 @@ NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a page: the route that it posts to, its hidden fields, and the others with their values."""
+    """A form of a page: the route that it posts to, its hidden fields and lists, and its texts, each with its value."""
 
     route: str
-    hidden: Mapping[str, str]
+    fixed: Mapping[str, str]
     fields: Mapping[str, str]
 
 
@@ -40,7 +40,7 @@ async def test_every_field_refuses_what_it_cannot_take(app: QuartTrio, pool: Poo
         request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, views[form.route])
         for field in form.fields:
             for name, value in WRONG.items():
-                sent = {**form.fields, **(request.form or {}), **form.hidden, field: value}
+                sent = {**form.fields, **(request.form or {}), **form.fixed, field: value}
                 await run_sql(pool, "delete from rates")
                 await prepare(pool, request, caller)
                 start = await mark(pool)
@@ -73,13 +73,14 @@ async def forms_of_pages(app: QuartTrio, pool: Pool, world: World) -> list[Form]
             except HTTPException:
                 continue
             route = names[id(app.view_functions[endpoint])]
-            hidden = {
+            lists = {each.get("name"): each.value or each.value_options[0] for each in form.xpath(".//select")}
+            fixed = lists | {
                 each.get("name"): each.get("value") for each in form.xpath(".//input[@type='hidden'][not(starts-with(@name, 'form_'))]")
             }
             inputs = form.xpath(f".//textarea | .//input[not(contains('hidden checkbox radio file submit', @type)) and not({NOT_TYPED})]")
             fields = {each.get("name"): as_template(each.text or each.get("value") or "") for each in inputs}
             if fields and route in operations(app):
-                found.setdefault((route, *hidden.values()), Form(route, hidden, fields))
+                found.setdefault((route, *fixed.values()), Form(route, fixed, fields))
     return list(found.values())
 
 
