@@ -6,7 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from core.applications.model import client_settings, services
 from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
+from core.kernel.errors import Invalid
+from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
 
 
@@ -19,12 +22,23 @@ class OnPage:
     hint: str | None
     lines: int  # of a text area
     inputmode: str
+    refusals: tuple[type[Invalid], ...]  # those that stand beside the field
 
 
-def setting(group: str, label: str, hint: str | None, description: str, *, lines: int = 0, inputmode: str = "text", **limits: Any) -> Any:
+def setting(
+    group: str,
+    label: str,
+    hint: str | None,
+    description: str,
+    *,
+    lines: int = 0,
+    inputmode: str = "text",
+    refusals: tuple[type[Invalid], ...] = (),
+    **limits: Any,
+) -> Any:
     """Return the definition of a setting, as `optional` does, with its field on the page of the application."""
     field = optional(description=description, **limits)
-    field.metadata.append(OnPage(group, label, hint, lines, inputmode))
+    field.metadata.append(OnPage(group, label, hint, lines, inputmode, refusals))
     return field
 
 
@@ -57,6 +71,7 @@ class ServiceSettingsRequest(RequestModel):
         "desktop applications.",
         lines=3,
         examples=[["https://shop.example.com/callback"]],
+        refusals=(services.RedirectUriInvalid, services.DuplicateRedirectUri),
     )
     post_logout_redirect_uris: Texts | None = setting(
         "sign-in",
@@ -64,6 +79,7 @@ class ServiceSettingsRequest(RequestModel):
         "One per line. Users can return here after they sign out.",
         "The URIs to which the application can return users after a sign-out (RP-Initiated Logout); null for none.",
         lines=2,
+        refusals=(services.PostLogoutRedirectUriInvalid,),
     )
     backchannel_logout_uri: Text | None = setting(
         "sign-in",
@@ -73,6 +89,7 @@ class ServiceSettingsRequest(RequestModel):
         "The URL that receives a logout token when a session of the application ends (Back-Channel Logout); null for none. It must start "
         "with https://, or in `web` and `api` applications with http://.",
         inputmode="url",
+        refusals=(services.BackchannelLogoutUriInvalid,),
     )
     device_activation_uri: Text | None = setting(
         "sign-in",
@@ -80,6 +97,7 @@ class ServiceSettingsRequest(RequestModel):
         "Where users of this application enter the code that a device shows. Leave it empty for our page.",
         "The page where users enter the code of a device; null for the platform's own page.",
         inputmode="url",
+        refusals=(services.ActivationUriInvalid,),
     )
     email_sign_in: bool | None = setting(
         "sign-in",
@@ -147,6 +165,7 @@ class ServiceSettingsRequest(RequestModel):
         "A JWK set with 1 to 20 public keys: RSA, P-256 or Ed25519. Never paste a private key.",
         "The public keys of client assertions (RFC 7523): RSA with 2048 to 8192 bits, P-256 or Ed25519. Not together with `jwks_uri`.",
         lines=4,
+        refusals=(client_settings.ClientKeysInvalid, client_settings.PrivateKeySent),
     )
     jwks_uri: Text | None = setting(
         "keys",
@@ -154,6 +173,7 @@ class ServiceSettingsRequest(RequestModel):
         "We fetch the keys from this https:// URL, so your application can replace them by itself.",
         "The https URL of these keys. They are cached for an hour, and fetched again for an unknown `kid`.",
         inputmode="url",
+        refusals=(client_settings.ClientKeysUriInvalid, client_settings.ClientKeysTwice, KeyPortNotAllowed),
     )
     accepts_token_endpoint_audience: bool = setting(
         "keys",

@@ -12,7 +12,6 @@ from core.applications.model import client_settings as client_model
 from core.applications.model import services as services_model
 from core.applications.model.services import Service, SettingChanges
 from core.kernel.errors import Invalid
-from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.edge.bodies import decode
@@ -34,19 +33,7 @@ SWITCHES: Final = frozenset({"required_acr", *(name for name, field in FIELDS.it
 LIFETIMES: Final = frozenset(GROUPS["lifetimes"])
 CONFIDENTIAL_ONLY: Final = frozenset({*GROUPS["keys"], "pkce_without_secret"})
 
-# The field that a refusal is about.
-REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {
-    services_model.RedirectUriInvalid: "redirect_uris",
-    services_model.DuplicateRedirectUri: "redirect_uris",
-    services_model.PostLogoutRedirectUriInvalid: "post_logout_redirect_uris",
-    services_model.BackchannelLogoutUriInvalid: "backchannel_logout_uri",
-    services_model.ActivationUriInvalid: "device_activation_uri",
-    client_model.ClientKeysInvalid: "jwks",
-    client_model.PrivateKeySent: "jwks",
-    client_model.ClientKeysUriInvalid: "jwks_uri",
-    KeyPortNotAllowed: "jwks_uri",
-    client_model.ClientKeysTwice: "jwks_uri",
-}
+REFUSED_FIELDS: Final[Mapping[type[Invalid], str]] = {refusal: name for name, field in ON_PAGE.items() for refusal in field.refusals}
 
 
 def group_fields(group: str, service: Service) -> tuple[str, ...]:
