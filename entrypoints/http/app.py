@@ -43,9 +43,7 @@ from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, pushed_requests, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
-from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
-from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.api.programs import (
     api_resources,
     platform_service_accounts,
@@ -78,7 +76,9 @@ from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
 from entrypoints.http.pages.federation import end_session
 from entrypoints.http.pages.federation import oauth as oauth_pages
-from entrypoints.http.pages.federation import saml as saml_pages
+from entrypoints.http.pages.federation.saml import continuation as saml_pages
+from entrypoints.http.pages.federation.saml import logout as saml_logout
+from entrypoints.http.pages.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.pages.modules import PAGES
 from ports import Ports
 

@@ -19,7 +19,6 @@ from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
-from entrypoints.http.api.federation.browser_pages import signed_out_page
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
@@ -31,6 +30,7 @@ from entrypoints.http.edge.rendering.forms import check_session_form, form_page,
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.visitors import visitor, visitor_with_mfa
+from entrypoints.http.pages.federation.signed_out import signed_out_page
 
 routes = Blueprint("sign_in", __name__)
 

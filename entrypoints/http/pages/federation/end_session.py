@@ -9,7 +9,6 @@ from core.federation.oauth.model.end_session import END_SESSION_PATH, Applicatio
 from core.kernel.callers import Visitor
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.tenancy import branding
-from entrypoints.http.api.federation.browser_pages import end_page
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import ports
@@ -21,6 +20,7 @@ from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import sign_out_browser
+from entrypoints.http.pages.federation.signed_out import end_page
 
 routes = Blueprint("end_session", __name__)
 

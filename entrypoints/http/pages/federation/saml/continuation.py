@@ -9,8 +9,7 @@ from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.errors import refuse
-from entrypoints.http.api.federation.browser_pages import result_page
-from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
+from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
@@ -19,6 +18,7 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.rendering.forms import no_access_page
 from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
 
 routes = Blueprint("saml_pages", __name__)
 

@@ -15,9 +15,7 @@ from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
-from entrypoints.http.api.federation.browser_pages import result_page
-from entrypoints.http.api.federation.saml.configuration import SAML
-from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
+from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.edge import cookies
 from entrypoints.http.edge.access import anyone, person_or_browser
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
@@ -27,6 +25,7 @@ from entrypoints.http.edge.openapi import describes, describes_page, refuses, se
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.edge.redirects import to_sign_in
 from entrypoints.http.edge.rendering.forms import no_access_page
+from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
 
 routes = Blueprint("saml_sign_on", __name__)
 
