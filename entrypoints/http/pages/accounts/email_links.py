@@ -28,13 +28,13 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.redirects import redirect, safe_next, with_next
-from entrypoints.http.edge.rendering.forms import form_page, refused_form_page
 from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.edge.rendering.page import Page, page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.authentication.sign_in import links, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.form_pages import form_page, refused_form_page
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("email_links", __name__)
 

@@ -19,11 +19,11 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.redirects import next_of, path_to_store, redirect
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.authentication.sign_in import links, values_of
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("sign_up", __name__)
 

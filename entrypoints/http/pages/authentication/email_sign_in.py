@@ -21,9 +21,9 @@ from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.redirects import next_of, redirect, with_next
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import page_values, presented_browser, sign_in_again, sign_in_response
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 
 routes = Blueprint("email_sign_in_pages", __name__)
 

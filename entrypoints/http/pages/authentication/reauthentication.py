@@ -34,11 +34,11 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.edge.redirects import redirect, safe_next
-from entrypoints.http.edge.rendering.forms import check_session_form, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
+from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("reauthentication_pages", __name__)

@@ -26,11 +26,11 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.redirects import next_of, path_to_store, redirect, with_next
-from entrypoints.http.edge.rendering.forms import check_session_form, form_page, read_own_form, refused_page
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor, visitor_with_mfa
 from entrypoints.http.pages.federation.signed_out import signed_out_page
+from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_page
+from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
 
 routes = Blueprint("sign_in", __name__)
 

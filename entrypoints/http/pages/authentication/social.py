@@ -33,10 +33,10 @@ from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in
-from entrypoints.http.edge.rendering.forms import refused_page
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
+from entrypoints.http.pages.form_pages import refused_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("social", __name__)
 

@@ -34,9 +34,9 @@ from entrypoints.http.edge.context import ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
 from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in, with_next
-from entrypoints.http.edge.rendering.forms import check_session_form, no_access_page, refused_page, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.pages.form_pages import check_session_form, no_access_page, refused_page, session_form_token
 
 routes = Blueprint("device_pages", __name__)
 

@@ -38,12 +38,12 @@ from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_to
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.edge.rendering.forms import check_session_form, session_form_token
 from entrypoints.http.edge.rendering.page import page_response
 from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.accounts.sign_up import sign_up_form
 from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
 

@@ -15,10 +15,10 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.rendering.forms import no_access_page
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import sign_in_form
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
+from entrypoints.http.pages.form_pages import no_access_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("saml_pages", __name__)
 

@@ -22,10 +22,10 @@ from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.rendering.forms import refused_page
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, SamlParameters, continue_at, read_parameters
 from entrypoints.http.pages.federation.signed_out import signed_out_page
+from entrypoints.http.pages.form_pages import refused_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("saml_logout", __name__)
 

@@ -24,8 +24,8 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.edge.redirects import to_sign_in
-from entrypoints.http.edge.rendering.forms import no_access_page
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
+from entrypoints.http.pages.form_pages import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
 
