@@ -15,8 +15,8 @@ from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.form_values import FieldInvalid
 
 FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields

@@ -6,9 +6,9 @@ from core.authentication import owner_recovery
 from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.federation.sign_in import RecoveryCredentials
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token

@@ -6,10 +6,10 @@ from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
 from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
-from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.redirects import redirect, with_next
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import redirect, with_next
+from entrypoints.http.base.rendering.page import page_response
+from entrypoints.http.base.rendering.templates import render
 
 
 async def signed_out_page(outcome: LogoutFinished) -> Response:

@@ -17,9 +17,9 @@ from core.federation.saml.model.configuration import (
 )
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 

@@ -10,9 +10,9 @@ from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, Si
 from core.kernel.access import AddressNotVerified
 from core.kernel.errors import refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.authentication.sign_in import sign_in_form

@@ -16,9 +16,9 @@ from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInv
 from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses

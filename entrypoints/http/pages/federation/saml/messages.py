@@ -14,10 +14,10 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.page import page_response
+from entrypoints.http.base.rendering.templates import render
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
 
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 REFUSALS = {

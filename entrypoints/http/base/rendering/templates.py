@@ -14,15 +14,15 @@ from quart import has_app_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
+from core.accounts.model.profiles import MAX_NAME_LENGTH
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
-from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
-from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.rendering.assets import PAGES, asset_url
-from entrypoints.http.edge.rendering.form_targets import form_action, referrer_policy
-from entrypoints.http.edge.rendering.labels import label
-from entrypoints.http.edge.rendering.page import Page
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.rendering.assets import PAGES, asset_url
+from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
+from entrypoints.http.base.rendering.labels import label
+from entrypoints.http.base.rendering.page import Page
 from ports.outside import EmailMessage
 
 
