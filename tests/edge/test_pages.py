@@ -404,7 +404,7 @@ WITHOUT_FORMS = {
     "tenancy/sign_in_preview.html",
 }
 PARTS = {"base.html", "ui.html", "docs.html"}
-TEMPLATES = assets.PAGES / "templates"
+TEMPLATES = assets.HTTP / "templates"
 
 
 def is_in_console(name: str) -> bool:

@@ -19,7 +19,7 @@ from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import ports
-from entrypoints.http.base.rendering.assets import PAGES, asset_url
+from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.base.rendering.page import Page
@@ -30,7 +30,7 @@ from ports.outside import EmailMessage
 def _environment() -> Environment:
     """Return the templates. Each is compiled on first use."""
     environment = Environment(
-        loader=FileSystemLoader(PAGES / "templates"),
+        loader=FileSystemLoader(HTTP / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -46,7 +46,7 @@ def _environment() -> Environment:
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
         "form_key": partial(token_urlsafe, 16),
-        "css": Markup((PAGES / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
+        "css": Markup((HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.
     environment.globals["ui"] = environment.get_template("ui.html").module
