@@ -20,7 +20,7 @@ from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
-from entrypoints.http.base.rendering.page import Page
+from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
 

@@ -17,8 +17,7 @@ from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, directory_call, request_record
-from entrypoints.http.base.rendering.page import Page
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
 from entrypoints.http.edge.error_body import (

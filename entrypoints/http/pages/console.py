@@ -23,8 +23,7 @@ from core.tenancy import organizations
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
 from entrypoints.http.edge.typed_fields import trim

@@ -13,8 +13,7 @@ from core.kernel.page_paths import SIGN_IN_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import request_record
 from entrypoints.http.base.redirects import safe_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.errors import page_status_of
 from entrypoints.http.edge.forms import read_form
 

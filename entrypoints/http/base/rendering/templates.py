@@ -4,13 +4,15 @@ A page is complete: one response contains markup, style and icon, and its conten
 allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from secrets import token_urlsafe
 from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from quart import has_app_context
+from quart import Response, has_app_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
@@ -22,8 +24,21 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
 from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.base.rendering.page import Page
 from ports.outside import EmailMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A rendered page. The middleware adds the headers that all responses have: `nosniff`, HSTS with https, the request id."""
+
+    body: str
+    status: int
+    headers: Mapping[str, str]
+
+
+def page_response(page: Page) -> Response:
+    """Return the response for a rendered page."""
+    return Response(page.body, page.status, dict(page.headers))
 
 
 @cache

@@ -23,8 +23,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import redirect, safe_next, with_next
 from entrypoints.http.base.rendering.labels import label
-from entrypoints.http.base.rendering.page import Page, page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import Page, page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.errors import wants_page

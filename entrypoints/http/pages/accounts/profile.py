@@ -17,8 +17,7 @@ from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice

@@ -17,8 +17,7 @@ from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import next_of, path_to_store, redirect
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.authentication.sign_in import links, values_of

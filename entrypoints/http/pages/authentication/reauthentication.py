@@ -28,8 +28,7 @@ from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect, safe_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken

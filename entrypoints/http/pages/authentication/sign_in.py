@@ -22,8 +22,7 @@ from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
 from entrypoints.http.base.redirects import next_of, path_to_store, redirect, with_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken

@@ -29,8 +29,7 @@ from core.kernel.rate_limits import DEVICE
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.base.context import ports, request_record, signed_in
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in, with_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import person_or_browser, sign_in_session
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key

@@ -33,8 +33,7 @@ from core.tenancy import branding
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token

@@ -8,8 +8,7 @@ from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect, with_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 
 
 async def signed_out_page(outcome: LogoutFinished) -> Response:

@@ -24,8 +24,7 @@ from core.tenancy.model.invitations import InvitationExpired, InvitationNotPendi
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.base.redirects import redirect, with_next
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form

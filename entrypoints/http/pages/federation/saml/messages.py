@@ -15,8 +15,7 @@ from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.page import page_response
-from entrypoints.http.base.rendering.templates import render
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import FORM, read_fields
 
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
