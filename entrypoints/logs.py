@@ -22,7 +22,7 @@ from entrypoints.setting_types import LogFormat, LogLevel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from entrypoints.http.edge.request_record import RequestRecord
+    from entrypoints.http.base.request_record import RequestRecord
 
 STANDARD_OUTPUT: Final = 1
 # Lines of several processes on one pipe stay intact only up to this length (POSIX, write).

@@ -61,7 +61,7 @@ from entrypoints.adapters_of_settings import (
 )
 from entrypoints.bind import has_own_address
 from entrypoints.http.app import Application, Edge, configure
-from entrypoints.http.edge.request_record import RequestRecord
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.running_installation import RunningInstallation
 from entrypoints.settings import Settings, unknown_variables
 from ports import Ports

@@ -43,9 +43,7 @@ from entrypoints.http.api.eventing import audit, platform_log, siem, webhooks
 from entrypoints.http.api.federation.oauth import consents, device_flow, discovery, protected_resource, pushed_requests, userinfo
 from entrypoints.http.api.federation.oauth import token_endpoint as oauth
 from entrypoints.http.api.federation.saml import configuration as saml
-from entrypoints.http.api.federation.saml import logout as saml_logout
 from entrypoints.http.api.federation.saml import metadata as saml_metadata
-from entrypoints.http.api.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.api.programs import (
     api_resources,
     platform_service_accounts,
@@ -60,8 +58,9 @@ from entrypoints.http.api.provisioning import request_log as scim_requests
 from entrypoints.http.api.provisioning import tokens as scim_tokens
 from entrypoints.http.api.provisioning import users as scim_users
 from entrypoints.http.api.tenancy import branding, domains, governance, home_realm, invitations, mail_server, members, organizations
+from entrypoints.http.base.context import AppContext, app_context, bind_context
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.bodies import StrictRequest, body_limit
-from entrypoints.http.edge.context import AppContext, app_context, bind_context
 from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
 from entrypoints.http.edge.directory.log import DirectoryLog
 from entrypoints.http.edge.dispatch import LeanQuart, check_every_route, check_hooks
@@ -73,12 +72,13 @@ from entrypoints.http.edge.openapi.description import describe_interface, interf
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
 from entrypoints.http.edge.rate_limits import RateLimits
-from entrypoints.http.edge.request_record import RequestRecord
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
 from entrypoints.http.pages.federation import end_session
 from entrypoints.http.pages.federation import oauth as oauth_pages
-from entrypoints.http.pages.federation import saml as saml_pages
+from entrypoints.http.pages.federation.saml import continuation as saml_pages
+from entrypoints.http.pages.federation.saml import logout as saml_logout
+from entrypoints.http.pages.federation.saml import sign_on as saml_sign_on
 from entrypoints.http.pages.modules import PAGES
 from ports import Ports
 

@@ -15,10 +15,10 @@ from core.authentication import sessions
 from core.kernel.callers import Person
 from core.kernel.causes import Anonymous
 from core.kernel.rate_limits import LOGIN
+from entrypoints.http.base.context import agent, caller, signed_in
 from entrypoints.http.edge.access import anyone, operations, person, person_anywhere
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.bodies import Message
-from entrypoints.http.edge.context import agent, caller, signed_in
 from entrypoints.http.edge.dispatch import check_every_route
 from entrypoints.http.edge.responses import returns
 from ports import Ports

@@ -42,7 +42,7 @@ from tests.support.builders import PASSWORD, Api, add_account, deliver, link, ma
 from tests.support.direct import ask, change_ports
 
 if TYPE_CHECKING:
-    from entrypoints.http.edge.request_record import RequestRecord
+    from entrypoints.http.base.request_record import RequestRecord
 
 
 def family(kind: type[Exception]) -> set[type[Exception]]:

@@ -15,9 +15,9 @@ import pytest
 import trio
 import trio.testing
 
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions, Headers, Message, Receive, Send
 from entrypoints.http.edge.protocol.request_checks import DirectResponse, Scope
-from entrypoints.http.edge.request_record import RequestRecord
 from tests.proof.wire.wire import Paths
 
 FRONTEND = "https://app.example"

@@ -12,7 +12,7 @@ from adapters.postgres.storage import Postgres
 from adapters.prometheus import CONTENT_TYPE
 from core.authentication.tokens import signing_keys
 from entrypoints.http.app import Application, configure
-from entrypoints.http.edge.rendering.assets import asset_url
+from entrypoints.http.base.rendering.assets import asset_url
 from entrypoints.version import VERSION
 from ports import Ports
 from tests.fakes.outside import FakeClock

@@ -19,8 +19,8 @@ from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.kernel.providers import Provider
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
-from entrypoints.http.edge.rendering import assets, form_targets, templates
-from entrypoints.http.edge.rendering.page import Page
+from entrypoints.http.base.rendering import assets, form_targets, templates
+from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
 
@@ -404,7 +404,7 @@ WITHOUT_FORMS = {
     "tenancy/sign_in_preview.html",
 }
 PARTS = {"base.html", "ui.html", "docs.html"}
-TEMPLATES = assets.PAGES / "templates"
+TEMPLATES = assets.HTTP / "templates"
 
 
 def is_in_console(name: str) -> bool:

@@ -18,8 +18,8 @@ from core.kernel.display import ROLES, to_words
 from core.kernel.policy import PROVIDER_NAMES
 from core.kernel.providers import OwnMethod, Provider
 from core.kernel.roles import GRANTABLE, Role
-from entrypoints.http.edge.rendering.labels import LABELS
-from entrypoints.http.edge.rendering.templates import _environment
+from entrypoints.http.base.rendering.labels import LABELS
+from entrypoints.http.base.rendering.templates import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
 from tests.support.browser import FakeBrowser

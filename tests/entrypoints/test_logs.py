@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from entrypoints import logs
-from entrypoints.http.edge.request_record import RequestRecord
+from entrypoints.http.base.request_record import RequestRecord
 from tests import ROOT
 
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202e]")

@@ -18,7 +18,7 @@ from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.saml.model.messages import new_message_id
-from entrypoints.http.edge.rendering.assets import asset_url
+from entrypoints.http.base.rendering.assets import asset_url
 from ports import Ports
 from tests.federation.api.client_authentication.keys import assertion, client_key, register, revoke
 from tests.federation.api.dpop import BoundClient

@@ -12,7 +12,7 @@ import trio
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
-from entrypoints.http.edge.context import app_context, bind_context
+from entrypoints.http.base.context import app_context, bind_context
 from tests.support.builders import Answer
 
 PEER = "203.0.113.9"

@@ -9,9 +9,9 @@ from core.kernel.roles import Capability
 from core.privacy import personal_data
 from core.privacy.model.personal_data import MfaLogEntry, PrivacyLogEntry
 from entrypoints.http.api.eventing.audit import AuditActorResponse
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

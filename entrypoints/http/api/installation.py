@@ -6,9 +6,9 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.maintenance import health
 from core.maintenance.model.health import ActorStatus, CheckResult, InstallationHealth, KeyState, SettingSource
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

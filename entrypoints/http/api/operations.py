@@ -10,14 +10,13 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import NotFound, StorageDown, Unauthenticated
 from core.kernel.values import digest
+from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.rendering.assets import asset
+from entrypoints.http.base.rendering.templates import docs, page_response, render
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.access.callers import bearer_token
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import app_context, ports
 from entrypoints.http.edge.openapi import any_origin, describes, describes_page, refuses
-from entrypoints.http.edge.rendering.assets import asset
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import docs, render
 from entrypoints.http.edge.responses import returns
 from entrypoints.version import VERSION
 

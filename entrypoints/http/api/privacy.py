@@ -18,10 +18,10 @@ from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

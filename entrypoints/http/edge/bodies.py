@@ -20,7 +20,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
 from core.provisioning.model.directories import attributes_of_body
-from entrypoints.http.edge.context import directory_call
+from entrypoints.http.base.context import directory_call
 from entrypoints.http.edge.directory.log import DirectoryCall
 from entrypoints.http.edge.error_body import speaks_scim
 from entrypoints.http.edge.protocol.connection import LazyBody

@@ -18,8 +18,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.values import is_printable
+from entrypoints.http.base.context import request_record
 from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
-from entrypoints.http.edge.context import request_record
 
 _HOOKS: Final = ("before_request_funcs", "after_request_funcs", "teardown_request_funcs", "url_value_preprocessors")
 

@@ -15,10 +15,11 @@ from core.authentication.model.dpop import NonceMissing, NonceRequired
 from core.kernel.errors import Conflict, Forbidden, Invalid, Limited, NotFound, Outage, Refusal, StorageDown, Unauthenticated, Unsupported
 from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, directory_call, request_record
+from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
-from entrypoints.http.edge.context import app_context, directory_call, request_record
 from entrypoints.http.edge.error_body import (
     SCIM_JSON,
     SENTENCES,
@@ -32,8 +33,6 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
-from entrypoints.http.edge.rendering.page import Page
-from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.validation import FieldsInvalid
 
 log = structlog.get_logger("http")

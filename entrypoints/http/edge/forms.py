@@ -8,8 +8,8 @@ from quart import request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Forbidden, Invalid
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.bodies import RequestModel
-from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.queries import MAX_FIELDS, DuplicateParameter, joined_query
 from entrypoints.http.edge.typed_fields import read_typed
 from entrypoints.http.edge.validation import validate

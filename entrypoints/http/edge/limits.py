@@ -13,8 +13,8 @@ from quart import g
 from core.kernel.errors import Limited
 from core.kernel.rate_limits import DEVICE, Bucket
 from core.kernel.values import digest
+from entrypoints.http.base.context import app_context, current_request, ports, request_record
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import app_context, current_request, ports, request_record
 
 
 async def take_token(own: tuple[Bucket, ...]) -> None:

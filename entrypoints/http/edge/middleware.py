@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from core.kernel.http_labels import METHODS, OTHER
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.client_address import NO_ADDRESS, Network, client_address, forwarded_address, is_local
 from entrypoints.http.edge.error_body import SENTENCES, error_body, internal_error_message
 from entrypoints.http.edge.protocol.request_checks import (
@@ -29,7 +30,6 @@ from entrypoints.http.edge.protocol.request_checks import (
     normalize_target,
     scan_headers,
 )
-from entrypoints.http.edge.request_record import RequestRecord
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

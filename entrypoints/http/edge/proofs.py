@@ -6,7 +6,7 @@ from quart import after_this_request
 
 from core.authentication.model.dpop import ProofUse, SentProof
 from core.authentication.tokens import dpop
-from entrypoints.http.edge.context import app_context, current_request, ports
+from entrypoints.http.base.context import app_context, current_request, ports
 
 NONCE_HEADER: Final = "DPoP-Nonce"
 

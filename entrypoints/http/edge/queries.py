@@ -13,8 +13,8 @@ from quart_schema import document_querystring
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
+from entrypoints.http.base.context import current_request
 from entrypoints.http.edge.bodies import ResponseModel, View
-from entrypoints.http.edge.context import current_request
 from entrypoints.http.edge.validation import validate
 
 MAX_FIELDS = 100

@@ -12,8 +12,8 @@ from werkzeug.exceptions import HTTPException
 from core.authentication import browser
 from core.authentication.reauthentication import kept_forms
 from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
-from entrypoints.http.edge.context import ports, requested_path, signed_in
-from entrypoints.http.edge.cookies import session_cookie
+from entrypoints.http.base.context import ports, requested_path, signed_in
+from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 

@@ -1,1 +1,1 @@
-"""The pages that browsers show: routes, templates and assets."""
+"""The pages and endpoints for browsers."""

@@ -20,13 +20,12 @@ from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, has_capability
 from core.tenancy import organizations
-from entrypoints.http.edge import cookies
-from entrypoints.http.edge.context import acting_member, app_context, ports, signed_in
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.openapi import api_of, describes_page
 from entrypoints.http.edge.queries import PageQuery, PartQuery, Query
-from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import trim
 from entrypoints.http.pages.curl import commands
 from entrypoints.http.pages.form_values import to_start_of_day

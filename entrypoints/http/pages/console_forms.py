@@ -14,12 +14,12 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.sent_forms import MIN_KEY_LENGTH, FormAlreadySent
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.sign_in_age import SignInNotRecent
-from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.reauthentication import KEPT_FORM, take_form
-from entrypoints.http.edge.rendering.forms import refused_page
 from entrypoints.http.pages.console import frame_values, impersonation_session, session_secret
+from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.form_values import FieldInvalid
 from ports import Ports
 

@@ -6,10 +6,10 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.roles import Role
 from core.tenancy import organizations
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.navigation import ORGANIZATION_PATH
 from entrypoints.http.pages.tenancy.organization import NEW
 

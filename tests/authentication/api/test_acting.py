@@ -17,9 +17,9 @@ from core.kernel.errors import NotFound
 from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInFacts
+from entrypoints.http.base.context import caller
 from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
 from entrypoints.http.edge.access.declaration import View, access_of
-from entrypoints.http.edge.context import caller
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, add_organization, add_platform_owner, impersonate, run_sql, sign_in

@@ -10,7 +10,7 @@ from typing import Final
 from core.authentication.browser import form_token
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
-from entrypoints.http.edge.rendering.assets import asset_url
+from entrypoints.http.base.rendering.assets import asset_url
 from tests.proof.access.calls import Request
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows

@@ -10,7 +10,7 @@ import trio
 from quart_trio import QuartTrio
 
 from core.provisioning.model.schemas import GROUP_URN
-from entrypoints.http.edge.context import app_context
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.directory.limits import MAX_ADMITTED, MAX_CONCURRENT, MAX_PER_ORGANIZATION, RETRY_AFTER
 from entrypoints.http.edge.size_limits import MAX_BODY, MAX_SCIM_GROUP_BODY
 from tests.proof.wire.wire import Client, Reply, Served, serving_gatehouse

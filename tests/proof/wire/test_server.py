@@ -28,7 +28,7 @@ from tests.proof.wire.wire import Client, serving, serving_without_middleware
 from tests.support.waiting import PATIENCE, eventually
 
 if TYPE_CHECKING:
-    from entrypoints.http.edge.request_record import RequestRecord
+    from entrypoints.http.base.request_record import RequestRecord
 
 LARGE = 320 * 65536  # more than the kernel buffers for a connection
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import trio
 
 from entrypoints.http.app import Application
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.server import Malformed, serve_http
-from entrypoints.http.edge.request_record import RequestRecord
 from tests.support.waiting import PATIENCE, eventually
 
 NEVER = 10 * PATIENCE

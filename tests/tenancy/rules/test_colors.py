@@ -8,7 +8,7 @@ import pytest
 from core.tenancy.model.settings import BLACK, OUTLINE, TEXT, WHITE, Color, ColorInvalid, ColorScheme, contrast, derive_palette
 from tests import ROOT
 
-PAGES = (ROOT / "entrypoints/http/pages/assets/pages.css").read_text("utf-8")
+PAGES = (ROOT / "entrypoints/http/assets/pages.css").read_text("utf-8")
 EMAILS = (ROOT / "adapters/email/templates/layout.html").read_text("utf-8")
 BACKGROUNDS = {"light": ("#f2f5f6", "#ffffff"), "dark": ("#0e1417", "#172024")}
 ALL = [Color(*parts) for parts in product(range(0, 256, 51), repeat=3)]

@@ -16,6 +16,7 @@ from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.base.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.access import anyone, person, person_with_profile
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import (
@@ -29,7 +30,6 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import caller, own_profile, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

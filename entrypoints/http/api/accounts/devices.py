@@ -12,10 +12,10 @@ from core.accounts import devices
 from core.accounts.model.devices import DeviceType, ListedDevice
 from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens, View
 from entrypoints.http.edge.bodies import Message, Name, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

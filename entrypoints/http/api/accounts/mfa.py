@@ -9,10 +9,10 @@ from core.accounts import mfa
 from core.kernel.display import PRODUCT
 from core.kernel.rate_limits import MFA_CONFIRMATION, MFA_SETUP, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, validate_request
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.qr import qr_svg
 from entrypoints.http.edge.responses import returns

@@ -13,10 +13,10 @@ from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Query, SearchLimit, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -14,9 +14,9 @@ from core.applications.model.analytics import DailyLogins, DateRange, resolve_ra
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability, Permission
+from entrypoints.http.base.context import acting, acting_key, ports
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting, acting_key, ports
 from entrypoints.http.edge.queries import Query, RecentLimit, validate_querystring
 from entrypoints.http.edge.responses import returns
 from entrypoints.http.edge.streaming import stream_list

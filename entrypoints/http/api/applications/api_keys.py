@@ -9,9 +9,9 @@ from quart import Blueprint, Response
 from core.applications import api_keys
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -9,9 +9,9 @@ from core.applications import end_users
 from core.applications.model.users import EndUserDetails
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns
 

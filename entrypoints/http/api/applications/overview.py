@@ -7,9 +7,9 @@ from core.applications import overview
 from core.applications.model.analytics import PendingTask
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DailyLoginsResponse
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("overview", __name__)

@@ -8,9 +8,9 @@ from quart import Blueprint
 from core.applications import own_applications
 from core.applications.model.users import OwnApplication
 from core.kernel.api_scopes import Area
+from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("own_applications", __name__)

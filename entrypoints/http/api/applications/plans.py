@@ -13,10 +13,10 @@ from core.applications import plans
 from core.applications.model.plans import PlanChanges, PlanTerms
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import PlanResponse, existing_service
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Texts, optional, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

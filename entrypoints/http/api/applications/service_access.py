@@ -11,9 +11,9 @@ from core.applications.model.users import AccessPolicy, AccessSettings, Enrollme
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -5,9 +5,9 @@ from quart import Blueprint
 from core.applications import service_info
 from core.kernel.roles import Permission
 from entrypoints.http.api.applications.services import ServiceResponse, to_service_response
+from entrypoints.http.base.context import acting_key, ports
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, Text, Texts, optional, validate_request
-from entrypoints.http.edge.context import acting_key, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("service_info", __name__)

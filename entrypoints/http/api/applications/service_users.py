@@ -10,10 +10,10 @@ from quart import Blueprint, Response
 from core.applications import service_users
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email
+from entrypoints.http.base.context import acting_key, no_content, ports
 from entrypoints.http.edge.access import service_key
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Timestamp, optional, validate_request
-from entrypoints.http.edge.context import acting_key, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

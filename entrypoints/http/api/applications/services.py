@@ -13,10 +13,10 @@ from core.applications.model.services import Service, ServiceOrder, ServiceSumma
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
+from entrypoints.http.base.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query, validate_querystring
 from entrypoints.http.edge.responses import returns

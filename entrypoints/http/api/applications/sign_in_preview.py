@@ -9,10 +9,10 @@ from core.federation import sign_in_preview
 from core.federation.model.sign_in import PreviewOutcome
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 

@@ -8,9 +8,9 @@ from core.federation.sign_in import ApiTarget
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.api.authentication.sessions import LoginResponse, to_login_response
+from entrypoints.http.base.context import caller, client, ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import caller, client, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

@@ -12,10 +12,10 @@ from core.authentication.model import identities as identities_model
 from core.authentication.model.identities import ProviderToken, RenewalInProgress
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import Message, ResponseModel, Timestamp
-from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

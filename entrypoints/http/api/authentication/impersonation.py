@@ -10,10 +10,10 @@ from core.kernel.rate_limits import IMPERSONATE
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.accounts.platform_users import existing_user
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Reason, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("impersonation", __name__)

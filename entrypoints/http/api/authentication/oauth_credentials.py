@@ -13,10 +13,10 @@ from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import MAX_TEXT, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 

@@ -10,10 +10,10 @@ from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import ApiScope
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import acting, no_content, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -11,10 +11,10 @@ from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, SignInFacts
 from entrypoints.http.api.authentication.identities import LinkStartResponse
+from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Message, PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

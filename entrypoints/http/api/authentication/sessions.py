@@ -12,11 +12,11 @@ from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, PasswordCredentials
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
+from entrypoints.http.base.context import app_context, caller, client, ports, signed_in
+from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens
 from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import app_context, caller, client, ports, signed_in
-from entrypoints.http.edge.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

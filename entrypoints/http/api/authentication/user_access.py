@@ -11,9 +11,9 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.accounts.devices import DeviceResponse, to_device_response
 from entrypoints.http.api.accounts.platform_users import FoundUserResponse, existing_user
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
+from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting_on_platform, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

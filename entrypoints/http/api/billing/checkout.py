@@ -6,10 +6,10 @@ from quart import Blueprint
 from core.billing import checkout
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Id, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.responses import returns
 

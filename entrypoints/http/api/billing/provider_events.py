@@ -9,9 +9,9 @@ from quart import Blueprint, request
 from core.billing import provider_events
 from core.billing.model import provider_events as provider_events_model
 from core.billing.model.provider_events import NEEDS_ATTENTION
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import signed_by_billing
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 

@@ -12,6 +12,7 @@ from core.billing import subscriptions
 from core.billing.model.subscriptions import Subscription, SubscriptionStatus
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.base.context import acting, acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.access import member, person, service_key
 from entrypoints.http.edge.access.declaration import ApplicationTokens, View
 from entrypoints.http.edge.bodies import (
@@ -24,7 +25,6 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting, acting_key, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

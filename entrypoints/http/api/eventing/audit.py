@@ -12,9 +12,9 @@ from core.eventing.model.audit import AuditEntry, AuditFilter
 from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -9,9 +9,9 @@ from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Text
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

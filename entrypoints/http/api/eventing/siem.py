@@ -9,9 +9,9 @@ from core.eventing import siem
 from core.eventing.model.siem import SiemProvider, SiemResult, SiemStatus
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import PasswordText, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 

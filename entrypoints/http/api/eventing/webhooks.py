@@ -12,6 +12,7 @@ from core.eventing.webhooks import WebhookChanges
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import (
     AT_LEAST_ONE_FIELD,
@@ -24,7 +25,6 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -17,6 +17,7 @@ from core.programs import api_resources
 from core.programs.api_resources import ApiResourceChanges
 from core.programs.model.api_resources import DEFAULT_TOKEN_SECONDS, MAX_TOKEN_SECONDS, MIN_TOKEN_SECONDS, ResourceScope
 from entrypoints.http.api.applications.service_access import AssignedUserResponse, AssignmentRequest, AssignmentsQuery
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
 from entrypoints.http.edge.bodies import (
@@ -31,7 +32,6 @@ from entrypoints.http.edge.bodies import (
     optional,
     validate_request,
 )
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

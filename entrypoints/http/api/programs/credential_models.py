@@ -6,8 +6,8 @@ from uuid import UUID
 from pydantic import Field
 
 from core.programs.model.credentials import Credential, CredentialKind, NewCredential, PipelineTrust, parse_trust
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Text, Timestamp
-from entrypoints.http.edge.context import app_context
 
 
 class CredentialRequest(RequestModel):

@@ -23,10 +23,10 @@ from entrypoints.http.api.programs.service_account_models import (
     to_platform_response,
 )
 from entrypoints.http.api.programs.service_accounts import existing_account
+from entrypoints.http.base.context import no_content, ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import validate_request
-from entrypoints.http.edge.context import no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -13,9 +13,9 @@ from entrypoints.http.api.programs.credential_models import (
     to_credential_request,
     to_credential_response,
 )
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

@@ -9,10 +9,10 @@ from core.kernel.roles import Capability
 from core.programs import service_account_resources
 from core.programs.model.service_accounts import AccountResource
 from entrypoints.http.api.programs.service_accounts import existing_account
+from entrypoints.http.base.context import acting_member, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Texts, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

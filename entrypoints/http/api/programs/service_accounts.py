@@ -29,10 +29,10 @@ from entrypoints.http.api.programs.service_account_models import (
     to_new_account,
     to_response,
 )
+from entrypoints.http.base.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import ResponseModel, validate_request
-from entrypoints.http.edge.context import acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -7,9 +7,9 @@ from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
 from core.provisioning import blocks
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -26,9 +26,9 @@ from entrypoints.http.api.provisioning.protocol import (
     read_page,
     stream_with_list,
 )
+from entrypoints.http.base.context import acting_directory, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import BodyInvalid, read_in_thread
-from entrypoints.http.edge.context import acting_directory, ports
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id

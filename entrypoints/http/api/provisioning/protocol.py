@@ -16,8 +16,8 @@ from core.kernel.values import KEEP, Batches, T, is_printable, rfc3339
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.patches import PatchOp, PatchOperation, UserPatch
 from core.provisioning.model.schemas import Returned, ScimSchema
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.bodies import DECODED_AT_ONCE, BodyInvalid, read_in_thread
-from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.queries import clamped
 from entrypoints.http.edge.streaming import only_headers

@@ -7,9 +7,9 @@ from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.provisioning import request_log
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.queries import Flag, Query, validate_querystring
 from entrypoints.http.edge.responses import returns
 

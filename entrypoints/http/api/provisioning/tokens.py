@@ -7,9 +7,9 @@ from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
 from core.provisioning import tokens as scim_tokens
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, Name, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

@@ -23,9 +23,9 @@ from entrypoints.http.api.provisioning.protocol import (
     read_user_patch,
     schema_error,
 )
+from entrypoints.http.base.context import acting_directory, no_content, ports
 from entrypoints.http.edge.access import scim_client
 from entrypoints.http.edge.bodies import read_in_thread
-from entrypoints.http.edge.context import acting_directory, no_content, ports
 from entrypoints.http.edge.error_body import SCIM_JSON
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import path_id

@@ -8,9 +8,9 @@ from quart import Blueprint
 from core.kernel.roles import Capability
 from core.tenancy import branding
 from core.tenancy.model.settings import MAX_LOGO_URL
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, optional, validate_request
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("branding", __name__)

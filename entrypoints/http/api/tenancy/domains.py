@@ -10,9 +10,9 @@ from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, ForeignAccount
+from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
 from entrypoints.http.edge.responses import returns

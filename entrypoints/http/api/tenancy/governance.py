@@ -13,10 +13,10 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import governance
 from core.tenancy.model.organizations import ListedOrganization, Organization
 from entrypoints.http.api.tenancy.organizations import OrganizationResponse, organization_to_response
+from entrypoints.http.base.context import acting_on_platform, no_content, ports, request_record, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Reason, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
-from entrypoints.http.edge.context import acting_on_platform, no_content, ports, request_record, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import LARGEST, PartQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -10,9 +10,9 @@ from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
+from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import acting, app_context, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("home_realm", __name__)

@@ -14,10 +14,10 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
+from entrypoints.http.base.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Empty, RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.openapi import refuses
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -10,10 +10,10 @@ from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
+from entrypoints.http.base.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
-from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.responses import returns
 

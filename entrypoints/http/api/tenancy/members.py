@@ -13,10 +13,10 @@ from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder
 from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
+from entrypoints.http.base.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of, validate_request
-from entrypoints.http.edge.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
 from entrypoints.http.edge.responses import returns

@@ -12,10 +12,10 @@ from core.kernel.roles import Capability, Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
+from entrypoints.http.base.context import acting, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request
-from entrypoints.http.edge.context import acting, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 

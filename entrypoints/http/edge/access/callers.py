@@ -26,14 +26,14 @@ from core.kernel.access import (
 from core.kernel.callers import Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
+from entrypoints.http.base.context import agent, anonymous, app_context, current_request, ports, request_record
+from entrypoints.http.base.cookies import session_cookie
+from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens
-from entrypoints.http.edge.context import agent, anonymous, app_context, current_request, ports, request_record
-from entrypoints.http.edge.cookies import session_cookie
 from entrypoints.http.edge.directory.authentication import authenticate_directory
 from entrypoints.http.edge.limits import take_directory_token
 from entrypoints.http.edge.proofs import read_proof
 from entrypoints.http.edge.protocol.connection import LazyBody
-from entrypoints.http.edge.redirects import to_sign_in
 
 # The header that Stripe uses, so that Stripe can call this endpoint directly.
 SIGNATURE_OF_STRIPE: Final = "Stripe-Signature"

@@ -22,13 +22,13 @@ from core.kernel.callers import ScimClient
 from core.kernel.errors import Refusal, SessionEnded
 from core.kernel.rate_limits import Bucket
 from core.kernel.sign_in_age import SignInAge, SignInNotRecent
+from entrypoints.http.base.context import app_context, caller, ports, request_record
+from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import ACCESS_ATTRIBUTE, SAFE_METHODS, Access, ApplicationTokens, Credentials, Programs, View
-from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.limits import take_token
 from entrypoints.http.edge.protocol.connection import LazyBody
 from entrypoints.http.edge.queries import check_query, repeatable_parameters
 from entrypoints.http.edge.reauthentication import to_ended_form, to_reauthentication
-from entrypoints.http.edge.redirects import to_sign_in
 
 Authenticate = Callable[[Access], Awaitable[Response | None]]
 

@@ -8,9 +8,9 @@ from core.kernel.callers import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import ScimTokenRecord, attributes_of_filter
-from entrypoints.http.edge.context import agent, app_context, request_record
+from entrypoints.http.base.context import agent, app_context, request_record
+from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.directory.log import DirectoryCall
-from entrypoints.http.edge.request_record import RequestRecord
 
 
 async def authenticate_directory(secret: str) -> ScimClient:

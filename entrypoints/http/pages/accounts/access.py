@@ -22,12 +22,12 @@ from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice

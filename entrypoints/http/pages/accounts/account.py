@@ -28,11 +28,11 @@ from core.kernel.sign_in_age import SignInAge
 from core.privacy import personal_data
 from core.tenancy import organizations
 from entrypoints.http.api.privacy import export_package
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.qr import qr_svg
-from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,

@@ -11,8 +11,8 @@ from core.kernel.page_paths import EMAIL_PATH
 from core.kernel.rate_limits import RESEND_VERIFICATION
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form

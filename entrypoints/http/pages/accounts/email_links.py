@@ -19,22 +19,21 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.tenancy.model.settings import Design
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import redirect, safe_next, with_next
+from entrypoints.http.base.rendering.labels import label
+from entrypoints.http.base.rendering.templates import Page, page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.redirects import redirect, safe_next, with_next
-from entrypoints.http.edge.rendering.forms import form_page, refused_form_page
-from entrypoints.http.edge.rendering.labels import label
-from entrypoints.http.edge.rendering.page import Page, page_response
-from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.authentication.sign_in import links, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.form_pages import form_page, refused_form_page
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("email_links", __name__)
 

@@ -9,10 +9,10 @@ from core.accounts import platform_users
 from core.accounts.model.mfa import MfaEvent
 from core.privacy import personal_data
 from entrypoints.http.api.account_logs import to_own_mfa_event, to_own_privacy_event
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import page_session, platform_page
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
-from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, shows
 
 routes = Blueprint("account_log_pages", __name__)

@@ -16,8 +16,8 @@ from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from entrypoints.http.api.authentication.personal_tokens import PersonalTokenRequest
+from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
-from entrypoints.http.edge.context import acting_member, ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows

@@ -15,12 +15,11 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.privacy import personal_data
 from core.privacy.model.personal_data import OwnerCannotDelete
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal
 

@@ -14,16 +14,15 @@ from core.kernel.errors import Conflict, Invalid, Limited, Refusal, refuse
 from core.kernel.page_paths import RESEND_VERIFICATION_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email, EmailInvalid, digest
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import next_of, path_to_store, redirect
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.redirects import next_of, path_to_store, redirect
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.authentication.sign_in import links, values_of
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("sign_up", __name__)
 

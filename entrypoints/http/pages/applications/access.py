@@ -17,8 +17,8 @@ from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from entrypoints.http.api.applications.service_access import AssignmentRequest, AssignmentsQuery, ServiceAccessRequest
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count

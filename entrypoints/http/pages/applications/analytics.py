@@ -8,10 +8,10 @@ from core.applications import analytics
 from core.applications.model.analytics import fill_days
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.analytics import DateRangeQuery
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import validate_querystring
-from entrypoints.http.edge.rendering.labels import label, sign_in_methods
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import ListQuery, console_page, shows
 

@@ -11,8 +11,8 @@ from core.kernel.display import format_utc
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence

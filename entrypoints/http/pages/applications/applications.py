@@ -15,12 +15,12 @@ from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting_member, app_context, ports
+from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import Offset, validate_querystring
-from entrypoints.http.edge.rendering.labels import LABELS, label
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, redirect_with_notice, secret_page, with_query
 from entrypoints.http.pages.console_forms import (

@@ -14,8 +14,8 @@ from core.applications.model.services import Service, SettingChanges
 from core.kernel.errors import Invalid
 from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.form_values import FieldInvalid
 
 FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields

@@ -7,9 +7,9 @@ from quart import Blueprint, Response
 
 from core.applications import end_users
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import accepts, read_console_form

@@ -14,8 +14,8 @@ from core.applications.model.services import CreatedService, ServiceSlugTaken, S
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import ServiceRequest
+from entrypoints.http.base.context import acting_member
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import ListQuery, console_page, organization_path, redirect_with_notice, shows

@@ -9,8 +9,8 @@ from quart import Blueprint, Response
 from core.applications import overview
 from core.applications.model.analytics import PendingTask
 from core.kernel.roles import Capability
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import console_page, shows
 

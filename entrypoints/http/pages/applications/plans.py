@@ -14,10 +14,10 @@ from core.kernel.errors import Refusal, refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.edge.rendering.labels import LABELS
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once

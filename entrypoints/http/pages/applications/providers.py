@@ -10,8 +10,8 @@ from core.authentication.model.identities import CredentialsNotSet, ServiceOAuth
 from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, read_console_form

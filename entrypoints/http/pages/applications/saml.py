@@ -17,8 +17,8 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.federation.saml.configuration import SAML as API
 from entrypoints.http.api.federation.saml.configuration import SamlConfigurationRequest
 from entrypoints.http.api.federation.saml.metadata import SamlMetadataRequest
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.pages.applications.applications import APPLICATION, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows

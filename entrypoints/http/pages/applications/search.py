@@ -9,9 +9,9 @@ from core.applications import end_users, services
 from core.kernel.roles import Capability
 from core.kernel.values import Page
 from core.tenancy import members
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import application_path
 from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, shows

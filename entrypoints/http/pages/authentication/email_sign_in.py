@@ -15,15 +15,15 @@ from core.kernel.errors import Invalid, Limited, NotFound, Refusal
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import next_of, redirect, with_next
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import next_of, redirect, with_next
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form, refused_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import page_values, presented_browser, sign_in_again, sign_in_response
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
 
 routes = Blueprint("email_sign_in_pages", __name__)
 

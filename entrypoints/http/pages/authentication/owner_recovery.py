@@ -6,14 +6,14 @@ from core.authentication import owner_recovery
 from core.authentication.owner_recovery import RecoveryLinkInvalid
 from core.federation.sign_in import RecoveryCredentials
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.rendering.forms import form_page, read_own_form
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
+from entrypoints.http.pages.form_pages import form_page, read_own_form
 
 routes = Blueprint("owner_recovery", __name__)
 

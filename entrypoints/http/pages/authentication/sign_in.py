@@ -19,18 +19,17 @@ from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
 from core.kernel.page_paths import FORGOT_PASSWORD_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
-from entrypoints.http.api.federation.browser_pages import signed_out_page
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import next_of, path_to_store, redirect, with_next
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import next_of, path_to_store, redirect, with_next
-from entrypoints.http.edge.rendering.forms import check_session_form, form_page, read_own_form, refused_page
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor, visitor_with_mfa
+from entrypoints.http.pages.federation.signed_out import signed_out_page
+from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_page
+from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
 
 routes = Blueprint("sign_in", __name__)
 

@@ -25,18 +25,18 @@ from core.federation.upstream import social
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInNotRecent
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, caller, ports, request_record
+from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, ports, request_record
 from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in
-from entrypoints.http.edge.rendering.forms import refused_page
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
+from entrypoints.http.pages.form_pages import refused_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("social", __name__)
 

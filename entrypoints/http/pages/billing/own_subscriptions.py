@@ -7,11 +7,11 @@ from quart import Blueprint, Response
 from core.billing import own_subscriptions
 from core.billing.model.subscriptions import OwnSubscription
 from core.kernel.display import format_utc
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import console_page, redirect_with_notice
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, REDIRECTED, read_console_form
 

@@ -9,8 +9,8 @@ from core.eventing import webhooks
 from core.eventing.model.webhooks import SUBSCRIBABLE, Delivery, WebhookInactive
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import DeliveriesQuery
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once

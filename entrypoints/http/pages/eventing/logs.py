@@ -16,11 +16,11 @@ from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, stream_entries
 from entrypoints.http.api.eventing.platform_log import PlatformAuditEntryResponse, PlatformAuditExportQuery, PlatformAuditQuery
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
 
 routes = Blueprint("log_pages", __name__)

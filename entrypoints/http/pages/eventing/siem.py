@@ -11,8 +11,8 @@ from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
 from entrypoints.http.pages.form_values import is_checked, to_model

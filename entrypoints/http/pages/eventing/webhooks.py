@@ -13,8 +13,8 @@ from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import (

@@ -8,8 +8,8 @@ from core.federation.oauth import consents
 from core.federation.oauth.model.authorization import Consent
 from core.kernel.display import format_utc
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import page_session
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, redirect_with_notice

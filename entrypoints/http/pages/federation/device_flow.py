@@ -27,16 +27,15 @@ from core.kernel.errors import Invalid, Limited, Refusal
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.rate_limits import DEVICE
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.base.context import ports, request_record, signed_in
+from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in, with_next
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import person_or_browser, sign_in_session
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text
 from entrypoints.http.edge.client_address import limit_key
-from entrypoints.http.edge.context import ports, request_record, signed_in
 from entrypoints.http.edge.forms import parameters, read_form
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, takes
-from entrypoints.http.edge.redirects import redirect, safe_next, to_sign_in, with_next
-from entrypoints.http.edge.rendering.forms import check_session_form, no_access_page, refused_page, session_form_token
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
+from entrypoints.http.pages.form_pages import check_session_form, no_access_page, refused_page, session_form_token
 
 routes = Blueprint("device_pages", __name__)
 

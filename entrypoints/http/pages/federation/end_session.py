@@ -9,18 +9,17 @@ from core.federation.oauth.model.end_session import END_SESSION_PATH, Applicatio
 from core.kernel.callers import Visitor
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.tenancy import branding
-from entrypoints.http.api.federation.browser_pages import end_page
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.edge.rendering.forms import check_session_form, session_form_token
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import sign_out_browser
+from entrypoints.http.pages.federation.signed_out import end_page
+from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("end_session", __name__)
 

@@ -30,20 +30,19 @@ from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
 from core.tenancy import branding
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports, request_record
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.forms import read_form, read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.edge.redirects import redirect
-from entrypoints.http.edge.rendering.forms import check_session_form, session_form_token
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.accounts.sign_up import sign_up_form
 from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
 

@@ -6,8 +6,8 @@ from quart import Blueprint, Response
 
 from core.kernel.sign_in_age import SignInAge
 from core.maintenance import health
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.context import ports
 from entrypoints.http.pages.console import console_page, shows
 
 routes = Blueprint("installation_pages", __name__)

@@ -15,8 +15,8 @@ from entrypoints.http.api.tenancy.governance import (
     RejectionRequest,
     SuspensionRequest,
 )
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal

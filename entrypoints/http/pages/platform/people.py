@@ -19,12 +19,12 @@ from entrypoints.http.api.accounts.platform_users import UserSearchQuery
 from entrypoints.http.api.authentication.impersonation import ImpersonationRequest
 from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.api.privacy import export_package
+from entrypoints.http.base.context import ports, signed_in
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
-from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
-from entrypoints.http.edge.redirects import redirect
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (

@@ -21,8 +21,8 @@ from entrypoints.http.api.programs.api_resources import (
     to_changes,
     to_scopes,
 )
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows

@@ -14,9 +14,9 @@ from core.kernel.values import rfc3339
 from core.programs.model import credentials as model
 from core.programs.model.credentials import Credential, CredentialKind, NewCredential
 from entrypoints.http.api.programs.credential_models import CredentialRequest, to_credential_request
+from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.edge.context import app_context, ports
-from entrypoints.http.edge.rendering.labels import label
 from entrypoints.http.pages.console import ListQuery, redirect_with_notice, secret_page
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED
 from entrypoints.http.pages.form_values import FieldInvalid, to_model

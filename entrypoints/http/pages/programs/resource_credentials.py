@@ -6,8 +6,8 @@ from quart import Blueprint, Response
 
 from core.kernel.roles import Capability
 from core.programs import api_resources, resource_credentials
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, read_console_form

@@ -25,7 +25,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
-from entrypoints.http.edge.context import ports, signed_in
+from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
 from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field

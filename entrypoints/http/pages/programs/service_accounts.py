@@ -12,8 +12,8 @@ from core.programs import api_resources, created_secrets, service_account_resour
 from core.programs.model.api_resources import OwnScopeUnknown
 from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form

@@ -13,8 +13,8 @@ from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import directories
 from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
+from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, app_context, ports
 from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows

@@ -11,10 +11,9 @@ from core.mailing import samples
 from core.tenancy import branding, organizations
 from core.tenancy.model.settings import ColorInvalid, Design, LogoInvalid
 from entrypoints.http.api.tenancy.branding import BrandingUpdateRequest
+from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.templates import email_page, page_response, render
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import email_page, render
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model, to_optional

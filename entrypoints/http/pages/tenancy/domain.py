@@ -13,8 +13,8 @@ from core.tenancy import domains, home_realm
 from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomain, HomeRealmRoute
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import PageQuery, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal

@@ -21,20 +21,19 @@ from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
-from entrypoints.http.edge import cookies
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, caller, ports
+from entrypoints.http.base.redirects import redirect, with_next
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.redirects import redirect, with_next
-from entrypoints.http.edge.rendering.forms import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.edge.visitors import visitor_with_mfa
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
 from entrypoints.http.pages.authentication.sign_in import JOINED, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.form_pages import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
+from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("invitation_pages", __name__)
 

@@ -13,8 +13,8 @@ from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form

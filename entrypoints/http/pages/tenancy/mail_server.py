@@ -13,8 +13,8 @@ from core.tenancy import mail_server
 from core.tenancy.model import settings as model
 from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number

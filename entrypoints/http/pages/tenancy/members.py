@@ -10,8 +10,8 @@ from core.kernel.roles import Capability, Role
 from core.tenancy import members
 from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
+from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.context import acting_member, ports
 from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows

@@ -15,8 +15,8 @@ from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwner
 from core.tenancy.model.organizations import SlugTaken
 from entrypoints.http.api.tenancy.members import OwnershipTransferRequest
 from entrypoints.http.api.tenancy.organizations import OrganizationRequest, OrganizationUpdateRequest
+from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
-from entrypoints.http.edge.context import acting_member, ports, signed_in
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once

@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from adapters.http.providers import HttpProviders
 from core.kernel.providers import Provider
 from core.kernel.values import digest
-from entrypoints.http.edge.context import app_context, bind_context
+from entrypoints.http.base.context import app_context, bind_context
 from tests.authentication.api.identities.person import DESK, PATH, PLATFORM, SHOP, Person
 from tests.fakes.outside import FakeClock
 from tests.support.builders import BASE_URL, add_account, add_platform_owner, impersonate, run_concurrently, run_during, run_sql

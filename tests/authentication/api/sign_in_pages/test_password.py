@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.values import digest, new_secret
-from entrypoints.http.edge.redirects import safe_next
+from entrypoints.http.base.redirects import safe_next
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import FORGOT_PASSWORD, count_sessions
 from tests.fakes.outside import FakeClock

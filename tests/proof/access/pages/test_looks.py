@@ -10,7 +10,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from entrypoints.http.edge.rendering import assets
+from entrypoints.http.base.rendering import assets
 from tests.proof.access.pages.opening import open_all
 from tests.proof.access.world import World
 from tests.proof.e2e.browser import Browser

@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 import psycopg
 import pytest
 
-from entrypoints.http.edge.rendering.form_targets import LEADING_AWAY, POSTING_AWAY
+from entrypoints.http.base.rendering.form_targets import LEADING_AWAY, POSTING_AWAY
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service

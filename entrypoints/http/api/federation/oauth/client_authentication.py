@@ -14,8 +14,8 @@ from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, Invalid, Limited
 from core.kernel.rate_limits import Bucket
 from core.programs.model.credentials import ProgramClient
+from entrypoints.http.base.context import app_context, ports, request_record
 from entrypoints.http.edge.bodies import RequestModel, Text, TokenText
-from entrypoints.http.edge.context import app_context, ports, request_record
 from entrypoints.http.edge.limits import take_token
 
 # The names of OpenID Connect Core section 9.

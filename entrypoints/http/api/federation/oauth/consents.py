@@ -11,9 +11,9 @@ from core.kernel.api_scopes import Area
 from core.kernel.sign_in_age import SignInAge
 from core.programs.model.api_resources import ResourceAccess
 from entrypoints.http.api.applications.own_applications import ApplicationOrganizationResponse
+from entrypoints.http.base.context import no_content, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
-from entrypoints.http.edge.context import no_content, ports, signed_in
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.responses import returns

@@ -12,9 +12,9 @@ from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.device_flow import CODE_TTL, POLL_INTERVAL, VERIFY_PATH, DeviceAuthorization
 from core.kernel.rate_limits import DEVICE
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, client_credentials
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text
-from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.openapi import refuses, speaks_oauth, takes
 from entrypoints.http.edge.responses import returns

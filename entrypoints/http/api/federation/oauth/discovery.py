@@ -12,9 +12,9 @@ from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
 from core.federation.oauth.model.pushed_requests import PAR_PATH
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.openapi import any_origin
 from entrypoints.http.edge.responses import returns
 

@@ -7,10 +7,10 @@ from core.authentication.model.dpop import PROOF_ALGORITHMS
 from core.authentication.model.openid import API_PATH
 from core.kernel.api_scopes import ApiScope
 from core.kernel.display import PRODUCT
+from entrypoints.http.base.context import app_context
 from entrypoints.http.edge.access import operations
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.challenges import RESOURCE_METADATA_PATH
-from entrypoints.http.edge.context import app_context
 from entrypoints.http.edge.openapi import any_origin
 from entrypoints.http.edge.responses import returns
 

@@ -10,9 +10,9 @@ from core.federation.oauth import pushed_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.pushed_requests import PAR_PATH, PRESENTED_WITHIN
 from entrypoints.http.api.federation.oauth.client_authentication import ClientRequest, count_request, identify_client_or_program
+from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, TokenText
-from entrypoints.http.edge.context import app_context, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import limited_if_refused
 from entrypoints.http.edge.openapi import any_origin, authenticates, refuses, speaks_oauth, takes

@@ -27,9 +27,9 @@ from entrypoints.http.api.federation.oauth.client_authentication import (
     identify_client,
     identify_client_or_program,
 )
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, RepeatableText, ResponseModel, Text, TokenText
-from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.forms import parameters
 from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes

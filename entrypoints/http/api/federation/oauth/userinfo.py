@@ -9,9 +9,9 @@ from core.authentication.model.openid import USERINFO_PATH
 from core.federation.oauth import userinfo
 from core.federation.oauth.userinfo import UserInfo
 from core.kernel.errors import Invalid, Unauthenticated, refuse
+from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import application
 from entrypoints.http.edge.access.callers import presented_token
-from entrypoints.http.edge.context import ports
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.limits import limited_if_refused, take_session_token, take_userinfo_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth

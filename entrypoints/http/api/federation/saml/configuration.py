@@ -17,16 +17,16 @@ from core.federation.saml.model.configuration import (
 )
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.api.federation.saml.messages import PROVIDER
+from entrypoints.http.base.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, Text, Timestamp, validate_request
-from entrypoints.http.edge.context import acting, app_context, no_content, ports
 from entrypoints.http.edge.openapi import describes, refuses
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("saml", __name__)
 
 SAML = "/api/organizations/<org_slug>/services/<service_slug>/saml"
+PROVIDER = "/saml/<org_slug>/<service_slug>"
 METADATA = "application/samlmetadata+xml"
 
 # The use case parses the format, because it also accepts short names.

@@ -8,9 +8,9 @@ from core.federation.saml.model.metadata import MAX_METADATA_LENGTH, SamlProblem
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.federation.saml.configuration import SAML
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import RequestModel, ResponseModel, validate_request
-from entrypoints.http.edge.context import acting, ports
 from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("saml_metadata", __name__)

@@ -13,10 +13,11 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model.messages import SamlMessageInvalid
+from core.federation.saml.model.sign_on import SignOnResult
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import FORM, read_fields
-from entrypoints.http.edge.redirects import redirect
 
-PROVIDER = "/saml/<org_slug>/<service_slug>"
 DEFLATE = "urn:oasis:names:tc:SAML:2.0:bindings:URL-Encoding:DEFLATE"
 REFUSALS = {
     400: "The message is not valid. Nothing was sent to the application.",
@@ -64,3 +65,16 @@ def continue_at(url: str) -> Response:
     is 302, as the binding requires.
     """
     return redirect(url, 303 if request.method == "POST" else 302)
+
+
+def result_page(result: SignOnResult) -> Response:
+    """Return the page that posts a response to the application. It posts with a script, and has a button for browsers without scripts."""
+    page = render(
+        "federation/saml_response.html",
+        scripted=True,
+        acs_url=result.acs_url,
+        saml_response=result.saml_response,
+        relay_state=result.relay_state,
+        is_error=result.is_error,
+    )
+    return page_response(page)

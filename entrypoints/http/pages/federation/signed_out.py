@@ -1,35 +1,14 @@
-"""The pages that endpoints of SAML and OpenID Connect show to browsers."""
+"""The page at the end of a logout."""
 
 from quart import Response
 
 from core.federation.oauth import end_session
 from core.federation.oauth.model.end_session import ApplicationReturn
-from core.federation.saml.model.sign_on import LogoutFinished, SignOnResult
-from core.kernel.errors import Refusal
+from core.federation.saml.model.sign_on import LogoutFinished
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
-from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.redirects import redirect, with_next
-from entrypoints.http.edge.rendering.forms import refused_page
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
-
-
-def result_page(result: SignOnResult) -> Response:
-    """Return the page that posts a response to the application. It posts with a script, and has a button for browsers without scripts."""
-    page = render(
-        "federation/saml_response.html",
-        scripted=True,
-        acs_url=result.acs_url,
-        saml_response=result.saml_response,
-        relay_state=result.relay_state,
-        is_error=result.is_error,
-    )
-    return page_response(page)
-
-
-def logout_error_page(refusal: Refusal, path: str) -> Response:
-    """Return the page for an invalid message during a logout. Its button continues the logout at this path."""
-    return refused_page(refusal, "federation/logout_error.html", next_path=path)
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import redirect, with_next
+from entrypoints.http.base.rendering.templates import page_response, render
 
 
 async def signed_out_page(outcome: LogoutFinished) -> Response:

@@ -15,18 +15,17 @@ from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
 from core.kernel.errors import refuse
-from entrypoints.http.api.federation.browser_pages import result_page
-from entrypoints.http.api.federation.saml.configuration import SAML
-from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, continue_at, read_parameters
-from entrypoints.http.edge import cookies
+from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports, signed_in
+from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access import anyone, person_or_browser
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
-from entrypoints.http.edge.context import app_context, ports, signed_in
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
-from entrypoints.http.edge.redirects import to_sign_in
-from entrypoints.http.edge.rendering.forms import no_access_page
+from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
+from entrypoints.http.pages.form_pages import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
 

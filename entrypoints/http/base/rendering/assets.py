@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-PAGES: Final = Path(__file__).parents[2] / "pages"  # the folder with templates and assets
+HTTP: Final = Path(__file__).parents[2]  # the folder with templates and assets
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Asset:
 _CONTENT_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _SWAGGER_UI = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))  # its code for Flask is not used
 _FILES = (
-    *(PAGES / "assets" / name for name in ("icon.svg", "console.css", "console.js", "docs.css", "docs.js")),
+    *(HTTP / "assets" / name for name in ("icon.svg", "console.css", "console.js", "docs.css", "docs.js")),
     *(_SWAGGER_UI / name for name in ("swagger-ui.css", "swagger-ui-bundle.js")),
 )
 

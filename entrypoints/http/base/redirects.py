@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlencode
 from quart import Response, request
 
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
-from entrypoints.http.edge import cookies
-from entrypoints.http.edge.context import requested_path
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import requested_path
 
 MAX_NEXT_LENGTH: Final = 8192  # enough for an authorization request with its redirect URI and state
 # A path with an optional query. It has only characters of URLs: no control characters, spaces or

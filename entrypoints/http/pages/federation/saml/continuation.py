@@ -9,16 +9,16 @@ from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.errors import refuse
-from entrypoints.http.api.federation.browser_pages import result_page
-from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS
-from entrypoints.http.edge import cookies
+from entrypoints.http.api.federation.saml.configuration import PROVIDER
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import caller, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.rendering.forms import no_access_page
-from entrypoints.http.edge.visitors import visitor
 from entrypoints.http.pages.authentication.sign_in import sign_in_form
+from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
+from entrypoints.http.pages.form_pages import no_access_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("saml_pages", __name__)
 

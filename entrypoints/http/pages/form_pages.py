@@ -10,13 +10,12 @@ from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Visitor
 from core.kernel.errors import Limited, Refusal, Unauthenticated, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
-from entrypoints.http.edge import cookies
-from entrypoints.http.edge.context import request_record
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import request_record
+from entrypoints.http.base.redirects import safe_next
+from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.errors import page_status_of
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.redirects import safe_next
-from entrypoints.http.edge.rendering.page import page_response
-from entrypoints.http.edge.rendering.templates import render
 
 
 def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:

@@ -4,33 +4,48 @@ A page is complete: one response contains markup, style and icon, and its conten
 allows nothing else (security G-1). Pages work without scripts; only the API page needs one.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 from secrets import token_urlsafe
 from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from quart import has_app_context
+from quart import Response, has_app_context
 
 from core.accounts.model.accounts import MAX_PASSWORD_LENGTH, MIN_PASSWORD_LENGTH
 from core.accounts.model.mfa import SETUP_TTL
+from core.accounts.model.profiles import MAX_NAME_LENGTH
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.policy import SupportContact
 from core.tenancy.model.settings import Design, derive_palette
-from entrypoints.http.edge.bodies import MAX_NAME_LENGTH
-from entrypoints.http.edge.context import ports
-from entrypoints.http.edge.rendering.assets import PAGES, asset_url
-from entrypoints.http.edge.rendering.form_targets import form_action, referrer_policy
-from entrypoints.http.edge.rendering.labels import label
-from entrypoints.http.edge.rendering.page import Page
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.rendering.assets import HTTP, asset_url
+from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
+from entrypoints.http.base.rendering.labels import label
 from ports.outside import EmailMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A rendered page. The middleware adds the headers that all responses have: `nosniff`, HSTS with https, the request id."""
+
+    body: str
+    status: int
+    headers: Mapping[str, str]
+
+
+def page_response(page: Page) -> Response:
+    """Return the response for a rendered page."""
+    return Response(page.body, page.status, dict(page.headers))
 
 
 @cache
 def _environment() -> Environment:
     """Return the templates. Each is compiled on first use."""
     environment = Environment(
-        loader=FileSystemLoader(PAGES / "templates"),
+        loader=FileSystemLoader(HTTP / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -46,7 +61,7 @@ def _environment() -> Environment:
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
         "form_key": partial(token_urlsafe, 16),
-        "css": Markup((PAGES / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
+        "css": Markup((HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }
     # After the values above, because the macros of ui.html use them.
     environment.globals["ui"] = environment.get_template("ui.html").module

@@ -3,8 +3,8 @@
 from core.authentication import browser
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
-from entrypoints.http.edge import cookies
-from entrypoints.http.edge.context import agent, ports, request_record
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import agent, ports, request_record
 
 
 async def visitor() -> Visitor | None:

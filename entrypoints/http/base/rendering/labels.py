@@ -13,7 +13,7 @@ from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.display import to_words
 from core.kernel.providers import OwnMethod, Provider
 from core.programs.model.credentials import CredentialKind
-from entrypoints.http.edge.context import ports
+from entrypoints.http.base.context import ports
 
 Labels = Mapping[Any, str]  # by value: a member of an enumeration, or its text
 # The labels of enumerations with values that users do not know as words.

@@ -12,7 +12,7 @@ from quart import Response, after_this_request, g, request
 from core.accounts.model.devices import TRUST_TOKEN_TTL
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL
 from core.kernel.values import digest, new_secret
-from entrypoints.http.edge.context import app_context, ports
+from entrypoints.http.base.context import app_context, ports
 
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)

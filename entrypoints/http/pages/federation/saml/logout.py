@@ -15,15 +15,17 @@ from core.federation.saml.model import configuration as saml_model
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid, SamlMessageTooLong
 from core.federation.saml.model.sign_on import LogoutAnswered, LogoutCookies, LogoutFinished, LogoutNotFound, Redirect
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, refuse
-from entrypoints.http.api.federation.browser_pages import logout_error_page, signed_out_page
-from entrypoints.http.api.federation.saml.messages import PROVIDER, REFUSALS, SamlParameters, continue_at, read_parameters
-from entrypoints.http.edge import cookies
+from entrypoints.http.api.federation.saml.configuration import PROVIDER
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, caller, ports
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.context import app_context, caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import FORM, read_fields
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.visitors import visitor
+from entrypoints.http.pages.federation.saml.messages import REFUSALS, SamlParameters, continue_at, read_parameters
+from entrypoints.http.pages.federation.signed_out import signed_out_page
+from entrypoints.http.pages.form_pages import refused_page
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("saml_logout", __name__)
 
@@ -41,7 +43,8 @@ async def _logout(org_slug: str, service_slug: str) -> Response:
     except (SamlMessageInvalid, LogoutNotFound) as refusal:
         if not _can_continue():
             raise
-        return logout_error_page(refusal, saml_model.endpoint_path(org_slug, service_slug, "slo"))
+        path = saml_model.endpoint_path(org_slug, service_slug, "slo")  # continues the logout
+        return refused_page(refusal, "federation/logout_error.html", next_path=path)
 
 
 def _can_continue() -> bool:

@@ -16,10 +16,10 @@ from core.kernel.errors import refuse
 from core.kernel.values import to_printable
 
 if TYPE_CHECKING:
+    from entrypoints.http.base.request_record import RequestRecord
     from entrypoints.http.edge.directory.limits import DirectoryTurns, LargeBodies
     from entrypoints.http.edge.directory.log import DirectoryCall, DirectoryLog
     from entrypoints.http.edge.rate_limits import RateLimits
-    from entrypoints.http.edge.request_record import RequestRecord
     from ports import Ports
 
 # The number of characters of a User-Agent header that is stored. Without a limit, clients could

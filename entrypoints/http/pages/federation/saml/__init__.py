@@ -1,0 +1,1 @@
+"""SAML endpoints and pages for browsers."""
