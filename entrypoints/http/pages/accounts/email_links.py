@@ -25,7 +25,7 @@ from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.context import caller, ports
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import answers_programs, describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.redirects import redirect, safe_next, with_next
 from entrypoints.http.edge.rendering.forms import form_page, refused_form_page
@@ -43,6 +43,7 @@ TOKEN = {"token": "The token of the email."}
 
 @routes.get("/auth/verify-email")
 @anyone
+@answers_programs(Message)
 @describes_page(
     {
         200: "The address is verified. The page has the sign-in form, if no user is signed in, or after a change a link to it.",
