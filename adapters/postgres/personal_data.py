@@ -27,9 +27,16 @@ SELECT: Final[Mapping[ExportedList, LiteralString]] = {
         select created_at as at, id, event_type, created_at as timestamp, success from mfa_events where user_id = %(user_id)s""",
     ExportedList.PASSKEYS: """
         select created_at as at, id, name, aaguid, backup_eligible, created_at, last_used_at from passkeys where user_id = %(user_id)s""",
+    # The column `old_email` is the address after an undo. In a chain of changes, the address before one is that of the change before.
     ExportedList.EMAIL_CHANGES: """
-        select requested_at as at, id, old_email, new_email, requested_at, proved_at, undone_at from email_changes
-        where user_id = %(user_id)s""",
+        select c.requested_at as at, c.id, coalesce(before.new_email, c.old_email) as old_email, c.new_email, c.requested_at, c.proved_at,
+               c.undone_at
+        from email_changes c left join lateral (
+            select b.new_email from email_changes b
+            where b.user_id = c.user_id and b.position < c.position and b.proved_at is not null and b.undo_until > c.requested_at
+              and (b.undone_at is null or b.undone_at > c.requested_at)
+            order by b.position desc limit 1) before on true
+        where c.user_id = %(user_id)s""",
     ExportedList.SECURITY_NOTICES: """
         select created_at as at, id, kind, detail, address, created_at, undone_at from security_notices where user_id = %(user_id)s""",
     ExportedList.CONSENTS: f"""

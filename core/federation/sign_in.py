@@ -241,7 +241,7 @@ async def check_target(ports: Ports, target: ApiTarget | BrowserTarget) -> Servi
     if target.org_slug is None and target.service_slug is None:
         return None
     if target.org_slug is None or target.service_slug is None:
-        raise OrgOrServiceMissing("To sign in to a service, send both org_slug and service_slug. To sign in to your account, send neither.")
+        raise OrgOrServiceMissing("To sign in to an application, send org_slug and service_slug. To sign in to your account, send neither.")
     return await find_password_service(ports, target.org_slug, target.service_slug)
 
 

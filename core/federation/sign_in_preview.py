@@ -44,8 +44,9 @@ async def preview(
 ) -> SignInPreview:
     """Return what the application would receive if the caller signed in to it now.
 
-    `redirect_uri` is by default the first registered one. An application without redirect URIs has
-    no preview of OpenID Connect, and one without an active SAML identity provider none of SAML.
+    `redirect_uri` is by default the first registered one, also if it is empty (RFC 6749 section 3.1). An
+    application without redirect URIs has no preview of OpenID Connect, and one without an active SAML
+    identity provider none of SAML.
 
     Raises: ServiceNotFound, OrganizationNotActive, SessionEnded, RedirectUriNotRegistered.
     """
@@ -58,12 +59,12 @@ async def preview(
         session = await read.session_sign_ins.load_factors(caller.session_id, caller.user_id) or refuse(SessionEnded)
         provider = await saml.provider_of(read, context, now)
     openid = None
-    if service.redirect_uris or redirect_uri is not None:
+    if uri := redirect_uri or next(iter(service.redirect_uris), None):
         request = PushedRequest(  # which every application may send
             client_id=str(service.client_id),
             response_type="code",
             scope=scope,
-            redirect_uri=choose_redirect_uri(service, redirect_uri or service.redirect_uris[0]),
+            redirect_uri=choose_redirect_uri(service, uri),
             code_challenge=s256_challenge(new_secret()),
             code_challenge_method="S256",
         )

@@ -109,7 +109,7 @@ def target_flaw(uri: str) -> str | None:
     # Escaped control characters stay escaped in the request, so only the receiver could interpret
     # them.
     match _parse(uri, controls=True):
-        case str(flaw):
+        case str(flaw) if flaw is not _NOT_WEB:
             return flaw
         case ("http" | "https", str(), port, _) if port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT:
             return None
@@ -219,10 +219,10 @@ def _parts(uri: str, *, controls: bool = False) -> _Parts | None:
 
 
 def _parse(uri: str, *, controls: bool = False) -> _Parts | str:
-    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid."""
+    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid, which is _NOT_WEB without a scheme."""
     scheme, colon, rest = uri.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme):
-        return "it must start with https:// or another scheme."
+        return _NOT_WEB
     if "#" in uri:
         return "it has a fragment. Remove the # and everything after it."
     if "*" in uri:

@@ -209,6 +209,9 @@ class CreatedSecretsRead(Protocol):
     async def of_creator(self, org_id: UUID, creator_id: UUID, now: datetime) -> list[CreatedSecret]:
         """Return the live ones that this service account created, oldest first. It may be deleted."""
 
+    async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
+        """Return whether the organization has this service account, or had it."""
+
 
 class CreatedSecrets(CreatedSecretsRead, Protocol):
     """Write access. Callers lock the organization first."""

@@ -1,10 +1,14 @@
 """The pages of the console and the operations of the API that they name."""
 
+import json
+import shlex
 from typing import Any
 
 import pytest
-from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE
+from pydantic import ValidationError
+from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SCHEMA_REQUEST_ATTRIBUTE
 
+from core.kernel.errors import Invalid
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
@@ -112,7 +116,22 @@ def test_commands_name_the_path_the_query_and_the_required_fields() -> None:
     values = {"org_slug": "acme"}
     assert commands(APP, operations, "https://sso.example", values, "search=a%20%26%20b") == [
         "curl -H \"Authorization: Bearer $TOKEN\" 'https://sso.example/api/organizations/acme/services?search=a%20%26%20b'",
-        'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"name": "...", "service_type": "...", "slug": "..."}\' '
+        'curl -X POST -H "Authorization: Bearer $TOKEN" --json \'{"name": "Shop", "service_type": "web", "slug": "shop"}\' '
         "https://sso.example/api/organizations/acme/services",
         'curl -X DELETE -H "Authorization: Bearer $TOKEN" https://sso.example/api/user',
     ]
+
+
+def test_the_bodies_of_all_commands_have_the_types_of_the_api() -> None:
+    """A newcomer replaces the values, and the request is accepted."""
+    operations = sorted({operation for view in PAGES.values() for operation in api_of(view)})
+    models = {operation: getattr(OPERATIONS[operation], QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0] for operation in operations}
+    refused, bodies = {}, {operation: model for operation, model in models.items() if model is not None}
+    for operation, model in bodies.items():
+        [command] = commands(APP, [operation], "https://sso.example", {}, "")
+        try:
+            model.model_validate(json.loads(shlex.split(command)[shlex.split(command).index("--json") + 1]))
+        except (ValidationError, Invalid) as error:
+            refused[operation] = str(error)
+    assert not refused
+    assert len(bodies) > 30

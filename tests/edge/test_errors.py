@@ -6,6 +6,7 @@ The module is longer than 400 lines, because its tests share fixtures and helper
 import importlib
 import json
 import pkgutil
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,10 +35,13 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
+from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.policy import SupportContact
 from entrypoints.http.app import Application, Edge, configure
+from entrypoints.http.edge.openapi import is_oauth, is_page
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
+from tests.proof.access.calls import routes
 from tests.support.builders import PASSWORD, Api, add_account, deliver, link, make_vault
 from tests.support.direct import ask, change_ports
 
@@ -212,6 +216,28 @@ async def test_a_wrong_method_is_405_with_the_allowed_ones(app: QuartTrio, metho
     assert {name.strip() for name in answer.headers["Allow"].split(",")} == allowed
     if method != "HEAD":
         assert answer.code == "METHOD_NOT_ALLOWED"
+
+
+async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartTrio) -> None:
+    """A browser opens it if the user presses Enter in the address bar, on the page of a refused form."""
+    views = dict(routes(app))
+    posted = {route.removeprefix("POST ") for route, view in views.items() if route.startswith("POST") and is_page(view)}
+    forms = {path for path in posted if f"GET {path}" not in views}
+    for path in (re.sub("<[a-z_]+>", "x", form).replace("<provider:provider>", "codehost") for form in sorted(forms)):
+        answer = await ask(app, "GET", path, headers=[(b"accept", b"text/html")])
+        page = answer.headers["Location"]
+        assert (answer.status, path.startswith(f"{page}/") or page == ACCOUNT_PATH) == (303, True), path
+        assert (await ask(app, "GET", path, headers=[(b"accept", b"application/json")])).status == 405
+    assert len(forms) > 50
+
+
+async def test_a_wrong_method_of_an_oauth_endpoint_has_the_form_of_oauth(app: QuartTrio) -> None:
+    paths = [route.partition(" ")[2] for route, view in routes(app) if is_oauth(view)]
+    for path in paths:
+        answer = await ask(app, "BREW", path)
+        assert (answer.status, answer.json["error"], answer.code) == (405, "invalid_request", "METHOD_NOT_ALLOWED"), path
+        assert answer.json["error_description"]
+    assert len(paths) > 5
 
 
 async def test_a_wrong_method_is_refused_before_credentials_are_checked(app: QuartTrio) -> None:

@@ -67,23 +67,23 @@ async def test_no_message_names_internals_of_the_validation(app: QuartTrio) -> N
     messages = {text for model in all_models for name in names(model) for value in WRONG if (text := message(model, **{name: value}))}
     paths = {text: re.match(r'The field "([^"]*)" is (?:required|not valid: )', text) for text in messages}
     wrong = [text for text, path in paths.items() if path is None or any(not (p.isdigit() or p in known) for p in path[1].split("."))]
-    wrong += [text for text in messages if re.search(r"Keep|Request|instance|\[|items after validation, not 100000", text)]
+    wrong += [text for text in messages if re.search(r"Keep|Request|instance|\[|[Ii]nput|should|validation", text)]
     assert (len(messages) > 100, wrong) == (True, [])
 
 
 @pytest.mark.parametrize(
     ("model", "sent", "text"),
     [
-        (ApiResourceUpdateRequest, {"token_seconds": 5.5}, "token_seconds: input should be a valid integer"),
+        (ApiResourceUpdateRequest, {"token_seconds": 5.5}, "token_seconds: it must be an integer"),
         (ServiceAccountUpdateRequest, {"name": " "}, "name: it must have 1 to 100 characters"),
         (ApiResourceUpdateRequest, {"scopes": ["read"]}, "scopes.0: it must be a JSON object"),
         (
             ApiResourceUpdateRequest,
             {"scopes": [{"name": "read", "description": 5}]},
-            "scopes.0.description: input should be a valid string",
+            "scopes.0.description: it must be a text",
         ),
-        (ServiceUpdateRequest, {"redirect_uris": ["https://a.example", 5]}, "redirect_uris.1: input should be a valid string"),
-        (PushedAuthorizationRequest, {"resource": "x" * 5000}, "resource: string should have at most 2048 characters"),
+        (ServiceUpdateRequest, {"redirect_uris": ["https://a.example", 5]}, "redirect_uris.1: it must be a text"),
+        (PushedAuthorizationRequest, {"resource": "x" * 5000}, "resource: it must have at most 2048 characters"),
     ],
 )
 def test_a_message_names_the_path_in_the_body(model: type[BaseModel], sent: dict[str, Any], text: str) -> None:

@@ -28,6 +28,14 @@ class CreatedSecrets(Repository):
             order by 6, 2"""
         return await self._all(to_created_secret, sql, org_id=org_id, creator_id=creator_id, now=now)
 
+    async def has_creator(self, org_id: UUID, creator_id: UUID) -> bool:
+        # The audit log is kept forever, so it has those that were deleted.
+        sql = """
+            select 1 where exists (select from service_accounts where org_id = %(org_id)s and id = %(creator_id)s)
+                or exists (select from audit_log
+                           where org_id = %(org_id)s and target_type = 'service_account' and target_id = %(target_id)s)"""
+        return await self._exists(sql, org_id=org_id, creator_id=creator_id, target_id=str(creator_id))
+
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         sql = f"""
             with keys as (delete from api_keys where {OF_CREATOR} returning id, name, prefix, service_id),

@@ -55,7 +55,7 @@ class PublicClientHasKeys(Invalid):
 
 
 class EnterpriseSettingsInvalid(Invalid):
-    """An enterprise application cannot have http redirect URIs, the token endpoint as an audience, or PKCE without its secret."""
+    """High security (IPSIE SL1) does not allow http redirect URIs, the token endpoint as audience, or PKCE instead of the client secret."""
 
 
 class SecretOverlapInvalid(Invalid):
@@ -113,10 +113,8 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
     members = {name: key[name] for name in (*_PUBLIC_MEMBERS[type_], "kid", "use", "alg") if name in key}
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
-    kid = texts.get("kid", "")
-    if len(kid) > MAX_KID_LENGTH or not is_printable(kid):
-        raise ClientKeysInvalid
-    if not is_complete:
+    kid = texts.get("kid")
+    if not is_complete or (kid is not None and (not 0 < len(kid) <= MAX_KID_LENGTH or not is_printable(kid))):
         raise ClientKeysInvalid
     return texts
 
@@ -138,13 +136,18 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
         raise ClientKeysTwice
     uri = settings.jwks_uri
     if uri is not None:
-        if len(uri) > LONGEST_URL or uri.startswith("http:"):
+        if len(uri) > LONGEST_URL or not uri.startswith("https:"):
             raise ClientKeysUriInvalid
         if flaw := uris.web_flaw(uri):
             raise ClientKeysUriInvalid(f"The jwks_uri is not allowed: {flaw}")
-    has_http = any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris)
-    if settings.enterprise and (settings.accepts_token_endpoint_audience or has_http or pkce_without_secret):
-        raise EnterpriseSettingsInvalid
+    weak_settings = {
+        "http redirect URIs": any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris),
+        "the token endpoint as audience": settings.accepts_token_endpoint_audience,
+        "PKCE instead of the client secret": pkce_without_secret,
+    }
+    weak = [name for name, is_used in weak_settings.items() if is_used]
+    if settings.enterprise and weak:
+        raise EnterpriseSettingsInvalid(f"High security (IPSIE SL1) does not allow {' and '.join(weak)}. Turn one or the other off.")
 
 
 def check_limits(settings: ClientSettings, policy: Policy) -> None:

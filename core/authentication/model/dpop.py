@@ -103,7 +103,7 @@ class BoundTokenAsBearer(Unauthenticated):
 
 
 class BearerTokenAsBound(Unauthenticated):
-    """This access token is not bound to the key of the proof. Send it as a Bearer token, or with a proof of the key that it is bound to."""
+    """This access token is not bound to this key. Send a proof of its own key, or send it as a Bearer token if it is bound to none."""
 
     token_sent = True
 

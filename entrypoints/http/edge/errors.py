@@ -17,6 +17,7 @@ from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, directory_call, request_record
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
@@ -33,6 +34,7 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
+from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.edge.validation import FieldsInvalid
 
 log = structlog.get_logger("http")
@@ -140,8 +142,14 @@ def wants_page() -> bool:
 
 
 def _view() -> Callable[..., Any] | None:
-    rule = request.url_rule
-    return None if rule is None else current_app.view_functions[rule.endpoint]
+    """Return the view of the request, or, if its URL does not support the method, the view of another method there."""
+    if request.url_rule is not None:
+        return current_app.view_functions[request.url_rule.endpoint]
+    problem = request.routing_exception
+    if not isinstance(problem, MethodNotAllowed) or not problem.valid_methods:
+        return None
+    endpoint, _ = current_app.url_map.bind("").match(request.path, next(iter(problem.valid_methods)))
+    return current_app.view_functions[endpoint]
 
 
 def prefers_page(view: Callable[..., Any] | None, path: str, accept: str | None) -> bool:
@@ -222,6 +230,8 @@ async def respond(error: Exception) -> Response:
         body = scim_error_body(answer.status, answer.message, answer.scim_type, as_text=app_context().scim_string_status)
         return Response(body, answer.status, answer.headers, content_type=SCIM_JSON)
     if wants_page():
+        if isinstance(error, MethodNotAllowed) and request.method in ("GET", "HEAD"):
+            return redirect(page_of_form(request.path))  # the user opened the address that a form posts to
         if isinstance(_innermost(error), AuthenticationInsufficient):
             answer.status, answer.headers = page_status_of(_innermost(error)), {}
         is_list = answer.status == 400 and request.method == "GET" and request.path.startswith(_WITH_LISTS) and request.query_string

@@ -4,9 +4,24 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-# For the types of errors that name classes of Python.
-_REASONS: Final = dict.fromkeys(("model_type", "dict_type"), "it must be a JSON object")
+# Our words for the types of errors, with the values of their context. The others are those of our validators.
+_REASONS: Final = {
+    **dict.fromkeys(("model_type", "dict_type"), "it must be a JSON object"),
+    **dict.fromkeys(("int_type", "int_from_float"), "it must be an integer"),
+    **dict.fromkeys(("enum", "literal_error"), "it must be {expected}"),
+    "string_type": "it must be a text",
+    "bool_type": "it must be true or false",
+    "list_type": "it must be an array",
+    "string_too_short": "it must have {min_length} or more characters",
+    "string_too_long": "it must have at most {max_length} characters",
+    "too_short": "it must have {min_length} or more items",
+    "too_long": "it must have at most {max_length} items",
+    "greater_than_equal": "it must be at least {ge}",
+    "less_than_equal": "it must be at most {le}",
+    "less_than": "it must be less than {lt}",
+}
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -22,14 +37,25 @@ def validate(model: type[M], sent: Mapping[str, Any]) -> M:
         raise FieldsInvalid(_describe_first(error, sent)) from None
 
 
+def first_error(error: ValidationError) -> ErrorDetails:
+    """Return the first error without the refused value."""
+    return error.errors(include_url=False, include_input=False)[0]
+
+
+def reason_of(detail: ErrorDetails) -> str:
+    """Return why a value is refused, as the rest of a sentence that ends with a period. Its subject is "it", the field."""
+    reason = _REASONS.get(detail["type"], "").format_map(detail.get("ctx", {}))
+    return reason or detail["msg"].removeprefix("Value error, ")
+
+
 def _describe_first(error: ValidationError, sent: Mapping[str, Any]) -> str:
-    detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    detail = first_error(error)
     path = _json_path(detail["loc"], sent, is_missing=detail["type"] == "missing")
     if not path:
         return "The body must be a JSON object."
     if detail["type"] == "missing":
         return f'The field "{path}" is required.'
-    reason = _REASONS.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
+    reason = reason_of(detail)
     return f'The field "{path}" is not valid: {reason[0].lower()}{reason[1:]}.'
 
 

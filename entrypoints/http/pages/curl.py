@@ -4,8 +4,9 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import quote
 
 from pydantic import BaseModel
@@ -13,7 +14,14 @@ from quart import Quart
 from quart_schema.validation import QUART_SCHEMA_REQUEST_ATTRIBUTE
 
 _PARAMETER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
-_EXAMPLES: Final[Mapping[type, Any]] = MappingProxyType({str: "...", int: 0, bool: True, list: [], dict: {}})
+_OF_FORMAT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "email": "ada@example.com",
+        "idn-hostname": "example.com",
+        "uuid": "00000000-0000-0000-0000-000000000000",
+        "date-time": "2030-01-31T12:00:00Z",
+    }
+)
 
 
 def commands(app: Quart, operations: Sequence[str], base_url: str, values: Mapping[str, Any], query: str) -> list[str]:
@@ -58,17 +66,37 @@ def operations_of(app: Quart) -> Iterator[tuple[str, Callable[..., Any]]]:
 def _body(view: Callable[..., Any] | None) -> dict[str, Any] | None:
     """Return an example body: the required fields, or all fields if none is required."""
     model = getattr(view, QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0]
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return None
-    fields = {name: field.annotation for name, field in model.model_fields.items() if field.is_required()}
-    fields = fields or {name: field.annotation for name, field in model.model_fields.items()}
-    return {name: _example(annotation) for name, annotation in fields.items()}
+    return example_of(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
 
-def _example(annotation: Any) -> Any:
-    for kind in (annotation, getattr(annotation, "__origin__", None), *get_args(annotation)):
-        if isinstance(kind, type):
-            for known, example in _EXAMPLES.items():
-                if issubclass(kind, known):
-                    return example
-    return "..."
+@cache
+def example_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return an example of a request, with the types of its JSON schema. Do not change it."""
+    schema = model.model_json_schema()
+    example: dict[str, Any] = _example(schema, schema.get("$defs", {}))
+    return example
+
+
+def _example(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+    for name in ("examples", "enum"):
+        if name in schema:
+            return schema[name][0]
+    for name in ("const", "default"):
+        if schema.get(name) is not None:
+            return schema[name]
+    match schema:
+        case {"$ref": str(target)}:
+            return _example(definitions[target.removeprefix("#/$defs/")], definitions)
+        case {"anyOf": [part, *_]} | {"allOf": [part]}:  # null comes last
+            return _example(part, definitions)
+        case {"type": "object", "properties": dict(fields)}:
+            return {name: _example(fields[name], definitions) for name in schema.get("required", fields)}
+        case {"type": "array", "items": dict(item)}:
+            return [_example(item, definitions)] if schema.get("minItems") else []
+        case {"type": "string"}:
+            return _OF_FORMAT.get(schema.get("format", ""), "...")
+        case {"type": "integer"}:
+            return schema.get("minimum", 0)
+        case {"type": "boolean"}:
+            return False
+    return {}

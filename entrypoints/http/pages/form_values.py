@@ -6,7 +6,9 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from core.kernel.errors import Invalid
+from core.kernel.values import KEEP, Keep
 from entrypoints.http.edge.bodies import RequestModel
+from entrypoints.http.edge.validation import first_error, reason_of
 
 REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
 M = TypeVar("M", bound=RequestModel)
@@ -23,22 +25,33 @@ class FieldInvalid(Invalid):
 def to_model(model: type[M], form: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]] | None = None) -> M:
     """Return the request of the API that a form stands for. The model of the API checks it, as it checks a request.
 
-    A text is stripped, and an empty one counts as missing. `parsers` read the fields that are not
-    texts: a field without an input in the form, such as a checkbox that is not checked, is "".
+    A text is stripped, and an empty one counts as missing, also where a change can leave the field out.
+    `parsers` read the fields that are not texts: a field without an input in the form, such as a
+    checkbox that is not checked, is "".
 
     Raises: FieldInvalid with the first field that is not valid; what a parser raises.
     """
-    fields: dict[str, Any] = {name: form[name].strip() for name in model.model_fields if form.get(name, "").strip()}
-    fields |= {name: parse(form.get(name, "")) for name, parse in (parsers or {}).items()}
+    parsers = parsers or {}
+    texts = {name: form[name].strip() for name in model.model_fields if name in form and name not in parsers}
+    empty = next((name for name, text in texts.items() if not text and model.model_fields[name].default is KEEP), None)
+    if empty is not None:
+        raise FieldInvalid(REASONS["missing"], empty)
+    fields: dict[str, Any] = {name: text for name, text in texts.items() if text}
+    fields |= {name: parse(form.get(name, "")) for name, parse in parsers.items()}
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        detail = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        reason = detail["msg"].removeprefix("Value error, ")
-        message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
-        raise FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "") from None
+        raise to_field_error(error) from None
     except Invalid as refusal:  # of a value of the core, such as an email address
         raise FieldInvalid(refusal.message, next((name for name in fields if _is_refused(model, name, fields[name])), "")) from None
+
+
+def to_field_error(error: ValidationError) -> FieldInvalid:
+    """Return the first error of a model as the refusal of a form."""
+    detail = first_error(error)
+    reason = reason_of(detail)
+    message = REASONS.get(detail["type"], f"{reason[0].upper()}{reason[1:]}.")
+    return FieldInvalid(message, str(detail["loc"][0]) if detail["loc"] else "")
 
 
 def _is_refused(model: type[RequestModel], name: str, value: Any) -> bool:
@@ -64,6 +77,11 @@ def is_checked(text: str) -> bool:
 def to_optional(text: str) -> str | None:
     """Return the text without spaces around it, or None for an empty one. A parser for `to_model`."""
     return text.strip() or None
+
+
+def to_choice(text: str) -> str | Keep:
+    """Return the chosen option, or KEEP for the empty one, which changes nothing. A parser for `to_model`."""
+    return text or KEEP
 
 
 def to_start_of_day(text: str) -> str | None:

@@ -71,7 +71,8 @@ async def test_the_preview_follows_the_rules_and_settings_of_the_application(sho
     assert (result["outcome"], result["error"], result["id_token"]) == ("refused", "access_denied", None)
     assert refused(await preview(acme, "?redirect_uri=https://other.example/")) == BAD
     await shop.configure(redirect_uris=[])
-    assert (await preview(acme)).json == {"openid": None, "saml": None}
+    for query in ("", "?redirect_uri="):
+        assert (await preview(acme, query)).json == {"openid": None, "saml": None}
 
 
 async def test_the_preview_of_saml_has_the_attributes_of_a_real_assertion(acme: Tenant, app: Any, clock: Any) -> None:

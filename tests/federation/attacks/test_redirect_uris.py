@@ -89,7 +89,7 @@ LOOKS_LIKE_LOOPBACK: Final = (
 
 
 def is_page_of_ours(text: str, location: str | None, status: int) -> bool:
-    return (status, location) == (400, None) and "The browser was not redirected" in text
+    return (status, location) == (400, None) and "so nothing is sent to it" in text
 
 
 @pytest.mark.slow

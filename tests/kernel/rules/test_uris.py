@@ -1,8 +1,10 @@
 """The URIs that can be registered (security O-2)."""
 
+from collections.abc import Callable
+
 import pytest
 
-from core.kernel.uris import canonicalize, has_private_scheme, is_web_url, native_flaw, to_ascii, web_flaw
+from core.kernel.uris import canonicalize, has_private_scheme, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
 
 WEB_URIS = [
     "https://example.com",
@@ -191,7 +193,7 @@ def test_a_host_that_is_too_long_for_a_name_is_not_converted(host: str) -> None:
 
 
 FLAWS = {
-    "callback": "scheme",
+    "callback": "https://",
     "ftp://example.com/": "https://",
     "https:///x": "have a host",
     "http://example.com/": "http:// on localhost",
@@ -217,7 +219,12 @@ FLAWS = {
 def test_each_rule_has_its_own_sentence() -> None:
     found = {uri: web_flaw(to_ascii(uri)) or "" for uri in FLAWS}
     assert {uri: flaw for uri, flaw in found.items() if FLAWS[uri] not in flaw} == {}
-    assert len({*found.values()}) == 11
+    assert len({*found.values()}) == 10
+
+
+@pytest.mark.parametrize("flaw_of", [web_flaw, native_flaw, target_flaw])
+def test_a_text_without_a_scheme_is_told_the_schemes_of_its_field(flaw_of: Callable[[str], str | None]) -> None:
+    assert flaw_of("app.example.com") == flaw_of("ftp://app.example.com")
 
 
 def test_a_uri_has_a_flaw_exactly_if_it_is_refused() -> None:

@@ -258,7 +258,7 @@ async def test_only_a_form_post_answers_an_invitation(app: QuartTrio, api: Api, 
     assert (await ask(app, "POST", f"{path}?token={token}", headers=[FORM], body=b"")).status == 400
     for method in ("PUT", "DELETE"):
         assert (await ask(app, method, f"{path}?token={token}")).status == 405
-    assert (await ask(app, "GET", f"/app/invitations/decline?token={token}")).status == 405
+    assert (await ask(app, "GET", f"/app/invitations/decline?token={token}")).status == 303
     await ask(app, "HEAD", f"{PAGE}?token={token}")
     assert await status(pool) == "pending"
 

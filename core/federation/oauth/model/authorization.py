@@ -56,7 +56,7 @@ class RedirectUriMissing(Invalid):
 
 
 class RedirectUriNotRegistered(Invalid):
-    """This redirect URI is not registered for the application. The browser was not redirected. Send a registered redirect URI."""
+    """This redirect URI is not registered for the application, so nothing is sent to it. Send a registered redirect URI."""
 
 
 class AuthorizationRefused(Invalid):

@@ -150,8 +150,8 @@ class ServiceSettingsRequest(RequestModel):
         "security",
         "High security (IPSIE SL1)",
         "PKCE with S256 in every sign-in, no http redirect URIs, assertions only for the issuer, and no device flow (IPSIE SL1).",
-        "Whether the rules for enterprise applications apply: PKCE always, no http redirect URIs, assertions only for the issuer, and the "
-        "authorization code flow only.",
+        "Whether the rules of high security (IPSIE SL1) apply: PKCE always, no http redirect URIs, assertions only for the issuer, and "
+        "the authorization code flow only.",
     )
     pkce_without_secret: bool = setting(
         "security",

@@ -62,7 +62,9 @@ class ReauthenticationRequest(RequestModel):
     email_code: Text | None = Field(
         default=None, description="The code that `POST /api/auth/reauthenticate/email` has sent.", examples=["271828"]
     )
-    code: Text | None = Field(default=None, description="A code of your authenticator app, or a backup code.", examples=["314159"])
+    code: Text | None = Field(
+        default=None, description="A code of your authenticator app, or a backup code as issued.", examples=["314159"]
+    )
 
 
 class ReauthenticationResponse(ResponseModel):

@@ -99,7 +99,9 @@ async def login(data: LoginRequest) -> LoginResponse:
 class MfaVerificationRequest(RequestModel):
     """A code of the second factor."""
 
-    code: Text = Field(description="The 6-digit code of the authenticator app, or a backup code.", examples=["123456", "ABCD-2345"])
+    code: Text = Field(
+        description="The 6-digit code of the authenticator app, or a backup code as issued.", examples=["123456", "ABCD-2345"]
+    )
     trust_device: bool | None = Field(default=None, description="Whether this device can skip the second factor at the next logins.")
     device_name: Name | None = Field(default=None, description="The name of the device in the user's list of devices.")
 

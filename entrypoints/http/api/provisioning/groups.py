@@ -40,6 +40,10 @@ class GroupDeletionForbidden(Forbidden):
     """Groups cannot be deleted by SCIM, because they are the organization and its applications. Its owner can delete these."""
 
 
+class GroupEmpty(BodyInvalid):
+    """The body has no attribute of a group. Send displayName and members."""
+
+
 @routes.get("/scim/v2/Groups")
 @scim_client
 @refuses(400)
@@ -151,9 +155,9 @@ async def delete(group_id: str) -> Response:
 
 
 def _parse_group(body: dict[str, Any]) -> GroupChanges:
-    """Return the changes of a whole group. An empty body is no group. Raises: BodyInvalid, SchemaMissing."""
+    """Return the changes of a whole group. Raises: GroupEmpty, BodyInvalid, SchemaMissing."""
     if not body:
-        raise BodyInvalid
+        raise GroupEmpty
     return parse_group(GROUP, check_body(body, GROUP_URN))
 
 

@@ -46,6 +46,7 @@ class RouteDocs:
     any_origin: bool = False
     for_both: bool = False  # programs and browsers
     succeeds_with_page: bool = False
+    program_response: type[BaseModel] | None = None  # of a page, to clients that prefer JSON
 
     @property
     def is_page(self) -> bool | None:
@@ -95,6 +96,11 @@ def serves_both(view: V) -> V:
 def succeeds_with_page(view: V) -> V:
     """Mark a route that answers success with a page, unless the client asks for JSON."""
     return _document(succeeds_with_page=True)(view)
+
+
+def answers_programs(model: type[BaseModel]) -> Callable[[V], V]:
+    """Document the JSON that a page answers to clients that prefer it, if the request succeeds. Another operation has this model, too."""
+    return _document(program_response=model)
 
 
 def speaks_oauth(view: V) -> V:

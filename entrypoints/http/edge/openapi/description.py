@@ -138,8 +138,8 @@ class Provider(OpenAPIProvider):
         docs, access = docs_of(view), access_of(view)
         operation["tags"] = [rule.endpoint.partition(".")[0]]
         operation["operationId"] = operation_id(rule)
-        has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])  # a model of it, which can refuse values
         operation["parameters"] = [*_with_descriptions(operation["parameters"]), *_parameters(docs, repeatable_parameters(view))]
+        has_query = any(parameter["in"] == "query" for parameter in operation["parameters"])
         _complete_body(operation, docs)
         if docs.security or access.credentials is not Credentials.NONE:
             operation["security"] = list(docs.security) or alternatives_of(access, method)
@@ -258,7 +258,11 @@ def _responses_without_model(docs: RouteDocs) -> dict[int, Any]:
         if docs.content_type is None or status in (204, 301, 302, 303):
             return {}
         schema = docs.response_schema or {"type": "object" if "json" in docs.content_type else "string"}
-        return {"content": {content_type: {"schema": dict(schema)} for content_type in (docs.content_type, *docs.other_content_types)}}
+        contents = {content_type: {"schema": dict(schema)} for content_type in (docs.content_type, *docs.other_content_types)}
+        if docs.program_response is not None:
+            model = docs.program_response.__name__ if status < 400 else "Error"
+            contents["application/json"] = {"schema": {"$ref": f"#/components/schemas/{model}"}}
+        return {"content": contents}
 
     return {status: {"description": text, **content(status)} for status, text in docs.responses.items()}
 

@@ -28,7 +28,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.forms import read_form
-from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.edge.openapi import answers_programs, describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import links, page_values, presented_browser, sign_in_response
@@ -42,6 +42,7 @@ TOKEN = {"token": "The token of the email."}
 
 @routes.get("/auth/verify-email")
 @anyone
+@answers_programs(Message)
 @describes_page(
     {
         200: "The address is verified. The page has the sign-in form, if no user is signed in, or after a change a link to it.",

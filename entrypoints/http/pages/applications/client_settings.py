@@ -16,7 +16,7 @@ from entrypoints.http.api.applications.service_settings import OnPage
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.base.context import ports
 from entrypoints.http.edge.bodies import decode
-from entrypoints.http.pages.form_values import FieldInvalid
+from entrypoints.http.pages.form_values import REASONS, FieldInvalid, to_field_error
 
 FIELDS: Final[Mapping[str, FieldInfo]] = ServiceUpdateRequest.model_fields
 ON_PAGE: Final[Mapping[str, OnPage]] = {
@@ -73,9 +73,8 @@ def parse_settings(typed: Mapping[str, Any]) -> SettingChanges:
             {field: _PARSERS.get(field, _parse_text)(field, value) for field, value in typed.items()}
         )
     except ValidationError as error:
-        field = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
-        reason = "This is too long, or has characters that cannot be used here." if typed[field] else "Enter a value."
-        raise FieldInvalid(reason, field) from None
+        refusal = to_field_error(error)
+        raise refusal if typed[refusal.field] else FieldInvalid(REASONS["missing"], refusal.field) from None
     return data.to_settings()
 
 

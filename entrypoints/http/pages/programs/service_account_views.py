@@ -29,7 +29,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
 from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field
-from entrypoints.http.pages.form_values import checked, to_model
+from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
@@ -167,7 +167,9 @@ async def change(account_id: str) -> Response:
     listed = await find(account_id)
     try:
         model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
-        await service_accounts.update(ports(), caller, listed.account.id, to_changes(to_model(model, form, _parsers(form))))
+        await service_accounts.update(
+            ports(), caller, listed.account.id, to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
+        )
     except Refusal as refusal:
         values = {"wrong": wrong_field(refusal, FIELDS), **await _settings_values(listed, form)}
         return await refused_console_page(refusal, "programs/service_account.html", **values)

@@ -39,11 +39,11 @@ INVALID: Final[tuple[tuple[dict[str, str | None], int, str], ...]] = (
     ({"client_id": "00000000-0000-4000-8000-000000000000"}, 400, "belongs to a different application"),
     ({"org": None, "service": None, "client_id": "00000000-0000-4000-8000-000000000000"}, 404, "application does not exist"),
     ({"org": None, "service": None, "client_id": "unknown"}, 404, "application does not exist"),
-    ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "The browser was not redirected"),
-    ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "The browser was not redirected"),
-    ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "The browser was not redirected"),
-    ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "The browser was not redirected"),
-    ({"redirect_uri": "https://evil.example/callback"}, 400, "The browser was not redirected"),
+    ({"redirect_uri": "https://shop.example.com/callback/"}, 400, "so nothing is sent to it"),
+    ({"redirect_uri": "https://shop.example.com/Callback"}, 400, "so nothing is sent to it"),
+    ({"redirect_uri": "https://shop.example.com/callback?more=1"}, 400, "so nothing is sent to it"),
+    ({"redirect_uri": "https://shop.example.com:443/callback"}, 400, "so nothing is sent to it"),
+    ({"redirect_uri": "https://evil.example/callback"}, 400, "so nothing is sent to it"),
     ({"provider": "nothing"}, 404, "identity provider does not exist"),
 )
 # With a valid client and redirect URI, the application gets the error (RFC 6749 section 4.1.2.1, RFC 7636 section 4.4.1).

@@ -192,6 +192,19 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     ]
 
 
+async def test_each_change_of_the_address_has_the_address_before_it(user: Subject) -> None:
+    """An undo returns to the first address of a chain, so each change has this one in the database."""
+    hours = [FIRST_LOGIN + timedelta(hours=number) for number in range(5)]
+    undoable = {"undo_until": FIRST_LOGIN + timedelta(days=3)}
+    chain = [("b", True, None), ("c", True, hours[3]), ("d", False, hours[3]), ("e", True, None)]
+    for at, (letter, is_proved, undone_at) in zip(hours, chain, strict=False):
+        old = "b@example.com" if letter == "e" else "a@example.com"
+        row = {"old_email": old, "new_email": f"{letter}@example.com", "requested_at": at, "undone_at": undone_at, **undoable}
+        await user.add_email_change(0, **row, proved_at=at if is_proved else None)
+    changes = (await user.export())["email_changes"]
+    assert [f"{change['old_email'][0]}{change['new_email'][0]}" for change in changes] == ["be", "cd", "bc", "ab"]
+
+
 async def test_the_export_of_a_new_user_has_empty_lists(user: Subject) -> None:
     package = await user.export()
     assert [package[name] for name in LISTS] == [[]] * len(LISTS)

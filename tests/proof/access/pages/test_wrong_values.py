@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 from lxml import html
+from quart_schema.validation import QUART_SCHEMA_REQUEST_ATTRIBUTE
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from adapters.postgres.engine.pool import Pool
+from core.kernel.values import KEEP
+from entrypoints.http.edge.openapi import api_of
 from tests.proof.access.calls import Request, call, prepare, routes
 from tests.proof.access.pages.opening import caller_of, open_all, operations
 from tests.proof.access.state import Changes, changes_since, mark, undo
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.slow
 
 WRONG: Final = {"too many characters": "x" * 70_000, "a NUL character": "a\x00b"}
 REFUSED: Final = (400, 401)  # a wrong password is a 401
+MAY_BE_EMPTY: Final = {"slug": "made from the name", "domains": "no routes", "scopes": "no scopes"}  # a page's own rules
 NOT_TYPED: Final = "ancestor-or-self::*[@hidden]"
 
 
@@ -34,23 +38,40 @@ class Form:
 
 
 async def test_every_field_refuses_what_it_cannot_take(app: QuartTrio, pool: Pool, world: World) -> None:
-    views, found = operations(app), []
+    found = []
     forms = await forms_of_pages(app, pool, world)
     for form in forms:
-        request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, views[form.route])
         for field in form.fields:
-            for name, value in WRONG.items():
-                sent = {**form.fields, **(request.form or {}), **form.fixed, field: value}
-                await run_sql(pool, "delete from rates")
-                await prepare(pool, request, caller)
-                start = await mark(pool)
-                answer = await call(app, form.route, Request(form=sent, things=request.things), caller)
-                finding = what_is_wrong(answer, field, await changes_since(pool, start))
-                await undo(pool)
-                if finding:
+            wrong = {**WRONG, "nothing": " "} if cannot_be_empty(app, form.route, field) else WRONG
+            for name, value in wrong.items():
+                if finding := await send(app, pool, world, form, field, value):
                     found.append(f"{form.route} {field} with {name}: {finding}")
     assert not found, "\n".join(found)
     assert len(forms) > 30
+
+
+def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
+    """Return whether the API takes a text in this field, and neither null nor a request without it, unless that changes nothing."""
+    views = dict(routes(app))
+    operation = next(iter(api_of(views[route])), "")
+    model = getattr(views.get(operation), QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0]
+    if model is None or field not in model.model_fields or field in MAY_BE_EMPTY:
+        return False
+    declared = model.model_fields[field]
+    return (declared.is_required() or declared.default is KEEP) and type(None) not in get_args(declared.annotation)
+
+
+async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str, value: str) -> str | None:
+    """Send the form with this value of a field, undo what it changes, and return what is wrong with the answer."""
+    request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, operations(app)[form.route])
+    sent = {**form.fields, **(request.form or {}), **form.fixed, field: value}
+    await run_sql(pool, "delete from rates")
+    await prepare(pool, request, caller)
+    start = await mark(pool)
+    answer = await call(app, form.route, Request(form=sent, things=request.things), caller)
+    finding = what_is_wrong(answer, field, await changes_since(pool, start))
+    await undo(pool)
+    return finding
 
 
 def what_is_wrong(answer: Answer, field: str, changes: Changes) -> str | None:
