@@ -38,7 +38,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import Permission, Role, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
 from core.programs.model.service_accounts import MAX_ACCOUNTS
@@ -180,7 +180,7 @@ async def _ensure_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug
 async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
     owner = await _ensure_user(seeding, demo.member_email(slug, Role.OWNER))
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
-    context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
+    context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER, rights_of(Role.OWNER))
     caller = to_member(_as_person(owner), context)
     admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
     web = await _ensure_application(seeding, caller, demo.WEB, "Web Shop", ServiceType.WEB)

@@ -58,6 +58,8 @@ class Capability(StrEnum):
         return self.startswith("platform")
 
 
+Rights = frozenset[Capability]
+
 _VIEWED_BY_MEMBERS: Final = frozenset(
     {
         Capability.ORGANIZATION_VIEW,
@@ -74,13 +76,16 @@ _VIEWED_BY_MEMBERS: Final = frozenset(
 _OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
 
 
-CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
+CAPABILITIES: Final[Mapping[Role, Rights]] = MappingProxyType(
     {
         Role.OWNER: _OF_ORGANIZATION,
         Role.ADMIN: _OF_ORGANIZATION - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
         Role.MEMBER: _VIEWED_BY_MEMBERS,
     }
 )
+_NONE: Final[Rights] = frozenset()
+# What a platform owner may do.
+PLATFORM_RIGHTS: Final[Rights] = frozenset(capability for capability in Capability if capability.is_of_platform)
 
 
 # The capabilities that an owner can grant a service account by name, and the changes that each allows: effects
@@ -121,3 +126,43 @@ class Permission(StrEnum):
 def has_capability(role: Role, capability: Capability) -> bool:
     """Return whether a role has a capability."""
     return capability in CAPABILITIES[role]
+
+
+def rights_of(name: str | None) -> Rights:
+    """Return the rights of the role with this name. None and unknown names have none: a later release may have stored the name."""
+    return CAPABILITIES[Role(name)] if name is not None and name in Role.__members__.values() else _NONE
+
+
+def names_with(capability: Capability) -> tuple[Role, ...]:
+    """Return the names of the roles that give this right."""
+    return tuple(role for role in Role if capability in CAPABILITIES[role])
+
+
+def needs_roles_manage(name: str) -> bool:
+    """Return whether only a caller with `roles.manage` may give this role to a person, as for every role but `member`."""
+    return name != Role.MEMBER
+
+
+def may_give(giver: Rights, role: Role, *, to_program: bool = False) -> bool:
+    """Return whether a caller with these rights may give this role (decision 190, security R-1).
+
+    The giver has every right of the role. To give a person another role than `member`, the giver needs
+    `roles.manage`, too. No one gives a person the ownership: it is transferred. A program stops with the
+    rights of the user who answers for it, so it needs no `roles.manage`.
+    """
+    rights = CAPABILITIES[role]
+    if not rights <= giver:
+        return False
+    if to_program or not needs_roles_manage(role):
+        return True
+    return Capability.ROLES_MANAGE in giver and Capability.ORGANIZATION_OWN not in rights
+
+
+def giveable(giver: Rights, *, to_program: bool = False) -> tuple[Role, ...]:
+    """Return the roles that a caller with these rights may give, from the most to the least powerful."""
+    return tuple(role for role in Role if may_give(giver, role, to_program=to_program))
+
+
+def assignable() -> tuple[Role, ...]:
+    """Return the roles that the owner of an organization may give to a person: all but the ownership."""
+    return giveable(CAPABILITIES[Role.OWNER])

@@ -10,7 +10,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -59,7 +59,10 @@ def to_listed(row: Row) -> ListedServiceAccount:
 def to_context(row: Row) -> ServiceAccountContext:
     name, org_id, role, scopes, granted, id_, slug, status = row
     own_role = None if role is None else Role(role)
-    acts_in = None if id_ is None else MembershipState(id_, slug, OrganizationStatus(status), own_role if id_ == org_id else None)
+    acts_in = None
+    if id_ is not None:
+        role_there = own_role if id_ == org_id else None
+        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights_of(role_there))
     return ServiceAccountContext(name, org_id, own_role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
 
 

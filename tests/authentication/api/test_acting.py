@@ -15,7 +15,7 @@ from core.kernel.callers import Member, OrganizationContext, OrganizationStatus,
 from core.kernel.causes import Anonymous
 from core.kernel.errors import NotFound
 from core.kernel.rate_limits import LOGIN
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
 from entrypoints.http.edge.access.declaration import View, access_of
@@ -95,7 +95,7 @@ async def test_a_member_can_do_what_their_role_allows(
         session_id=signed_in.session_id,
         address=PEER,
         sign_in=SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False),
-        acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
+        acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role), rights_of(Role(role))),
     )
 
 

@@ -19,7 +19,7 @@ from core.kernel.callers import MembershipState, OrganizationContext, Organizati
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
-from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability
+from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability, rights_of
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -36,7 +36,7 @@ CLAIMS = Claims(
 )
 IN_ORG = replace(CLAIMS, org="acme", org_id=ORG)
 CONTEXT = SessionContext(user_id=USER, email=Email("new@example.com"), email_verified_at=NOW, is_platform_owner=True, organization=None)
-MEMBER = replace(CONTEXT, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN))
+MEMBER = replace(CONTEXT, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, rights_of(Role.ADMIN)))
 
 
 def person_from(claims: Claims, membership_state: SessionContext | None, *, allow_former_users: bool = False) -> Person:
@@ -72,7 +72,9 @@ def test_an_ended_session_has_no_caller(claims: Claims, allow_former_users: bool
 
 
 def test_the_organization_has_its_current_state() -> None:
-    assert person_from(IN_ORG, MEMBER).organization == OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN)
+    admin_rights = rights_of(Role.ADMIN)
+    expected = OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN, admin_rights)
+    assert person_from(IN_ORG, MEMBER).organization == expected
     renamed = person_from(replace(IN_ORG, org="old-name"), MEMBER).organization
     assert renamed is not None
     assert renamed.slug == "acme"
@@ -174,9 +176,11 @@ def test_the_capabilities_are_the_documented_ones_and_the_additions() -> None:
 def test_every_role_has_exactly_its_capabilities(role: Role, capability: Capability) -> None:
     expected = capability in TABLE[role]
     assert has_capability(role, capability) == expected
-    membership_state = MembershipState(ORG, "acme", OrganizationStatus.ACTIVE, role)
+    membership_state = MembershipState(ORG, "acme", OrganizationStatus.ACTIVE, role, rights_of(role))
     if expected:
-        assert require_capability(membership_state, capability) == OrganizationContext(ORG, "acme", OrganizationStatus.ACTIVE, role)
+        assert require_capability(membership_state, capability) == OrganizationContext(
+            ORG, "acme", OrganizationStatus.ACTIVE, role, rights_of(role)
+        )
     else:
         with pytest.raises(RoleInsufficient):
             require_capability(membership_state, capability)
@@ -192,7 +196,7 @@ def test_the_table_cannot_be_changed() -> None:
 
 
 def membership_state(role: Role | None, status: OrganizationStatus) -> MembershipState:
-    return MembershipState(ORG, "acme", status, role)
+    return MembershipState(ORG, "acme", status, role, rights_of(role))
 
 
 @pytest.mark.parametrize("inactive", [False, True])
@@ -221,7 +225,7 @@ def test_the_role_is_checked_before_the_state_of_the_organization(status: Organi
 
 def test_acting_in_an_organization_changes_only_the_organization_of_a_caller() -> None:
     view = replace(person_from(IN_ORG, MEMBER), impersonator_id=UUID(int=9))
-    other_tenant = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
+    other_tenant = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER, rights_of(Role.OWNER))
     acting = to_member(view, other_tenant)
     assert acting.acts_in == other_tenant
     assert acting.organization == view.organization, "the organization of the token stays context"

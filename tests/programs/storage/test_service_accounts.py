@@ -12,7 +12,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import ApiResource, ResourceIdentifier
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
@@ -141,7 +141,7 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
         org_id=acme,
         org_slug="acme",
         status=OrganizationStatus.ACTIVE,
-        role=Role.ADMIN,
+        rights=rights_of(Role.ADMIN),
         scopes=frozenset({ApiScope.MEMBERS_READ}),
         expires_at=NOW + HOUR,
     )

@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.values import digest, new_id
 from core.programs.model.service_accounts import grantable_capabilities
 from core.tenancy.model.organizations import Organization
@@ -57,7 +57,7 @@ async def add_robot(
     credential = UUID(await add_secret(pool, org_id, slug, account, name))
     if revoked:
         await run_sql(pool, "delete from credentials where id = %s", credential)
-    of_token = scopes if scopes is not None else PLATFORM_SCOPES if role is None else frozenset(allowed_scopes(role, None))
+    of_token = scopes if scopes is not None else PLATFORM_SCOPES if role is None else frozenset(allowed_scopes(rights_of(role), None))
     now = ports.clock.now()
     claims = ProgramClaims(
         client_id=account,

@@ -15,7 +15,7 @@ from core.authentication import sessions
 from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -66,7 +66,9 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
 
 @pytest.mark.parametrize("role", [None, Role.ADMIN])
 def test_a_membership_state_has_the_role_and_the_status(role: Role | None) -> None:
-    assert organizations_model.to_membership_state(ACME, role) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, role)
+    assert organizations_model.to_membership_state(ACME, role) == MembershipState(
+        ACME.id, "acme", OrganizationStatus.SUSPENDED, role, rights_of(role)
+    )
 
 
 def test_an_error_message_says_what_to_do() -> None:
@@ -88,7 +90,9 @@ async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
     """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
-    return to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+    return to_member(
+        await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER, rights_of(Role.OWNER))
+    )
 
 
 ACTIONS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
