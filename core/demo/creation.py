@@ -143,7 +143,7 @@ async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization |
     """Return the organization with this slug, or None if there is none. Raises: DemoRefused if the demo's owner does not own it."""
     owner = await tx.accounts.by_email(demo.member_email(slug, Role.OWNER))
     for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
-        if organization.slug == slug and membership.role is Role.OWNER:
+        if organization.slug == slug and membership.is_owner:
             return organization
     if await tx.organizations.status_by_slug(slug) is not None:
         raise DemoRefused(

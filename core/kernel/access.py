@@ -212,11 +212,19 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
         raise OrganizationNotFound
     if state.role is None:
         raise NotOfThisOrganization
-    if capability not in state.rights:
-        raise RoleInsufficient
-    if state.status is not OrganizationStatus.ACTIVE and not inactive:
-        raise OrganizationNotActive
+    require_right(state.rights, capability, state.status, inactive=inactive)
     return OrganizationContext(state.id, state.slug, state.status, state.role, state.rights)
+
+
+def require_right(rights: Rights, capability: Capability, status: OrganizationStatus, *, inactive: bool = False) -> None:
+    """Check that a caller has a right in an organization with this status. `inactive` accepts an organization that is not active.
+
+    Raises: RoleInsufficient, OrganizationNotActive, checked in this order.
+    """
+    if capability not in rights:
+        raise RoleInsufficient
+    if status is not OrganizationStatus.ACTIVE and not inactive:
+        raise OrganizationNotActive
 
 
 def require_permission(key: ServiceKey, permission: Permission) -> None:

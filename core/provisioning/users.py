@@ -140,7 +140,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         is_takeover = domain_owner == organization.id and is_foreign
         if not (is_blocked or is_takeover):
             raise UserNameTaken
-        if account.is_platform_owner or (membership is not None and membership.role is Role.OWNER):
+        if account.is_platform_owner or (membership is not None and membership.is_owner):
             raise ProtectedUser
         is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:

@@ -10,13 +10,14 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import Capability, Role, rights_of
+from core.kernel.roles import Capability, Rights, Role, rights_of
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
     ServiceAccount,
     ServiceAccountContext,
     in_declared_order,
+    rights_of_account,
     scopes_in_order,
 )
 
@@ -96,14 +97,14 @@ class ServiceAccounts(Repository):
         sql = f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
         return await self._one(lambda row: AccountSummary(str(row[0]), *row[1:]), sql, org_id=org_id, account_id=account_id)
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Rights | None:
         sql = f"""
             select a.role from service_accounts a
             join credentials c on c.id = %(credential_id)s and c.client_id = a.id
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {OWNER_MAY_OWN}
             for share of a, c"""
         return await self._one(
-            lambda row: Role(row[0] or Role.OWNER), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
+            lambda row: rights_of_account(row[0]), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:

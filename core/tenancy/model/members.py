@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import Capability, Role, has_capability
+from core.kernel.roles import Capability, Rights, Role, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
 
@@ -140,14 +140,9 @@ def parse_assignable_role(name: str) -> Role:
     raise RoleUnknown
 
 
-def grantable_roles(role: Role | None) -> frozenset[Role]:
-    """Return the roles that a user with `role` may give to others (security R-4).
-
-    `role` is None for a user who is not a member. They may give no roles.
-    """
-    if role is None or not has_capability(role, Capability.MEMBERS_MANAGE):
-        return frozenset()
-    return frozenset({Role.ADMIN, Role.MEMBER}) if has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
+def may_invite(rights: Rights, role: Role) -> bool:
+    """Return whether a caller with these rights may invite a person to this role (security R-4)."""
+    return Capability.MEMBERS_MANAGE in rights and may_give(rights, role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +191,7 @@ class AccountControl:
         that the platform has deactivated, or that was deleted, stays, too: with the old address, the
         organization could create another account for the user.
         """
-        if self.role in (Role.OWNER, Role.ADMIN) or self.closed_by_others:
+        if (self.role is not None and needs_roles_manage(self.role)) or self.closed_by_others:
             return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)

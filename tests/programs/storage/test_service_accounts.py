@@ -123,7 +123,7 @@ async def test_credentials_are_found_only_for_their_program(storage: Postgres, a
             assert await tx.credentials.by_id(org, client_id, secret.id) is None
             await tx.credentials.remove(org, client_id, secret.id)
             assert await tx.service_accounts.lock_live(org, client_id, secret.id) is None
-        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) is Role.OWNER
+        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) == rights_of(Role.OWNER)
         await tx.credentials.remove(acme, program.id, key.id)
         assert await tx.credentials.of_client(acme, program.id) == [federated, secret]
 

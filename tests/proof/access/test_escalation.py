@@ -14,8 +14,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
-from core.tenancy.model.members import grantable_roles
+from core.kernel.roles import GRANTABLE, Capability, Permission, Role, rights_of
+from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.robots import Robot
@@ -56,13 +56,13 @@ def may_set_role(robot: Robot, gain: Gain) -> bool:
     role, is_new = Role(gain.new["role"]), not gain.old
     is_owner = Role.OWNER in (role, gain.old.get("role"))
     granted = has_grant(robot, Capability.MEMBERS_MANAGE if is_new else Capability.ROLES_MANAGE)
-    return granted and not is_owner and role in grantable_roles(robot.role)
+    return granted and not is_owner and members.may_invite(rights_of(robot.role), role)
 
 
 def may_invite(robot: Robot, gain: Gain) -> bool:
     assert robot.role is not None
-    is_member = has_capability(robot.role, Capability.MEMBERS_MANAGE)
-    return is_member and (gain.new["status"] != "pending" or Role(gain.new["role"]) in grantable_roles(robot.role))
+    is_member = Capability.MEMBERS_MANAGE in rights_of(robot.role)
+    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), Role(gain.new["role"])))
 
 
 def may_change_user(robot: Robot, gain: Gain) -> bool:

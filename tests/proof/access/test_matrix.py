@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
+from core.kernel.roles import GRANTABLE, Capability, Permission, Role, rights_of
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -84,7 +84,7 @@ def rights_missing(access: Access, caller: Caller, expected: str) -> bool:
         return False
     if access.capability.is_of_platform:
         return False  # no organization is concerned
-    return not has_capability(caller.role, access.capability)
+    return access.capability not in rights_of(caller.role)
 
 
 def is_robot_refused(access: Access, robot: Robot, caller: Caller, expected: str) -> bool:
@@ -96,7 +96,7 @@ def is_role_of_token_missing(access: Access, token: UsedToken, caller: Caller) -
     """Return whether the decorator refuses a personal access token in its own organization because of the user's role."""
     if access.name != "member" or access.capability is None or not token.is_live or token.org_id != caller.at.organization.id:
         return False
-    return caller.role is not None and not has_capability(caller.role, access.capability)
+    return caller.role is not None and access.capability not in rights_of(caller.role)
 
 
 def difference(answer: Answer, expected: str) -> str | None:
@@ -249,7 +249,7 @@ def decorator_refusal(route: str, access: Access, caller: Caller) -> str | None:
     if access.name == "platform_owner":
         return None if caller.is_platform_owner else "403"
     if access.capability is not None:
-        if caller.role is None or not has_capability(caller.role, access.capability):
+        if caller.role is None or access.capability not in rights_of(caller.role):
             return "403"
         if caller.at.organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
             return "403*"
@@ -266,7 +266,7 @@ def robot_refusal(route: str, access: Access, robot: Robot, caller: Caller) -> s
     if access.name == "platform_owner":
         if robot.org_id is not None:
             return "403"
-    elif robot.role is None or robot.org_id != organization.id or not has_capability(robot.role, capability):
+    elif robot.role is None or robot.org_id != organization.id or capability not in rights_of(robot.role):
         return "403"
     elif organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
         return "403*"
@@ -283,7 +283,7 @@ def token_refusal(route: str, access: Access, token: UsedToken, caller: Caller) 
         return "401"
     changes, organization = not route.startswith("GET"), caller.at.organization
     if access.name == "member" and access.capability is not None:
-        if token.org_id != organization.id or caller.role is None or not has_capability(caller.role, access.capability):
+        if token.org_id != organization.id or caller.role is None or access.capability not in rights_of(caller.role):
             return "403"
         if organization.status is not OrganizationStatus.ACTIVE and not access.inactive:
             return "403*"

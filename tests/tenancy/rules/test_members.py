@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.kernel.roles import Role
-from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown, grantable_roles, parse_assignable_role
+from core.kernel.roles import Role, rights_of
+from core.tenancy.model.members import OwnershipNotAssignable, RoleUnknown, may_invite, parse_assignable_role
 
 
 def test_admin_and_member_are_assignable() -> None:
@@ -24,4 +24,4 @@ def test_other_roles_do_not_exist() -> None:
 
 def test_the_owner_may_give_two_roles_and_an_admin_one() -> None:
     expected = {Role.OWNER: {Role.ADMIN, Role.MEMBER}, Role.ADMIN: {Role.MEMBER}, Role.MEMBER: set(), None: set()}
-    assert {role: grantable_roles(role) for role in expected} == expected
+    assert {giver: {role for role in Role if may_invite(rights_of(giver), role)} for giver in expected} == expected

@@ -264,8 +264,8 @@ async def test_lock_organization_for_locks_organization_and_membership(ports: Po
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role = await organizations.lock_organization_for(tx, caller, capability)
-        assert (organization.id, role) == (org, Role.OWNER)
+        organization, rights = await organizations.lock_organization_for(tx, caller, capability)
+        assert (organization.id, rights) == (org, rights_of(Role.OWNER))
         for table in ("organizations", "memberships"):
             free: list[Any] = []
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.tenancy import members
 from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
@@ -66,7 +66,7 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
         "account": details.account,
         "sessions": details.sessions,
         "is_self": member.user_id == acting_member().user_id,
-        "is_owner": member.membership.role is Role.OWNER,
+        "is_owner": member.membership.is_owner,
     }
 
 
