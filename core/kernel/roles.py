@@ -144,7 +144,7 @@ def needs_roles_manage(name: str) -> bool:
 
 
 def may_give(giver: Rights, role: Role, *, to_program: bool = False) -> bool:
-    """Return whether a caller with these rights may give this role (decision 190, security R-1).
+    """Return whether a caller with these rights may give this role (security R-1).
 
     The giver has every right of the role. To give a person another role than `member`, the giver needs
     `roles.manage`, too. No one gives a person the ownership: it is transferred. A program stops with the

@@ -1,12 +1,14 @@
 """Service accounts of organizations and of the platform."""
 
 from datetime import datetime
+from itertools import product
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import to_list
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
@@ -17,17 +19,20 @@ from core.programs.model.service_accounts import (
     ServiceAccount,
     ServiceAccountContext,
     in_declared_order,
+    may_manage,
     rights_of_account,
     scopes_in_order,
 )
 
+# The roles of an owner and of an account that such an owner may manage.
+PAIRS: Final = ", ".join(f"({to_list(pair)})" for pair in product(Role, Role) if may_manage(rights_of(pair[0]), pair[1]))
 # The owner could create the account `a` now (`service_accounts.may_manage`).
-OWNER_MAY_OWN: Final = """
+OWNER_MAY_OWN: Final = f"""
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
-              else m.role = 'owner' or m.role = 'admin' and a.role in ('admin', 'member') end)"""
+              else (m.role, a.role) in ({PAIRS}) end)"""
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
@@ -130,5 +135,7 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        sql = f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
-        return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, account_id=account_id)
+        sql = f"select a.role, {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(
+            lambda row: row[1] and Capability.ROLES_MANAGE in rights_of(row[0]), sql, org_id=org_id, account_id=account_id
+        )

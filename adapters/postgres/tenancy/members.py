@@ -94,11 +94,12 @@ class Members(Repository):
         await self._run(sql, org_id=org_id, user_id=user_id, role=role, promoted_by=promoted_by)
 
     async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
-        # A service account makes no owners. The condition keeps the owner if a later release has a bug.
+        # Only roles above member have `promoted_by`. A service account makes no owners. The
+        # condition keeps the owner if a later release has a bug.
         sql = """
             with promoted as materialized (
                 select id, user_id, role from memberships
-                where org_id = %(org_id)s and promoted_by = %(account_id)s and role not in ('member', 'owner')
+                where org_id = %(org_id)s and promoted_by = %(account_id)s and role <> 'owner'
                 order by user_id for no key update)
             update memberships m set role = 'member', promoted_by = null from promoted p
             where m.id = p.id returning p.user_id, p.role"""

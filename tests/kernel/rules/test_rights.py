@@ -1,4 +1,4 @@
-"""The rights of roles, and who may give which role (decision 190, security R-1)."""
+"""The rights of roles, and who may give which role (security R-1)."""
 
 import pytest
 from hypothesis import given

@@ -16,7 +16,7 @@ from core.kernel.roles import Capability, Role, rights_of
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import ApiResource, ResourceIdentifier
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
-from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount
+from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, may_manage
 from tests.programs.storage.test_api_resources import READ, resource
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add, is_locked, within
@@ -197,6 +197,25 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
         assert seen == dict.fromkeys(seen, role in live), role
     stopped = await within(storage, lambda tx: tx.service_accounts.stopped_of(acme, owner))
     assert set(stopped) == {(robots[role].id, "Robot") for role in Role if role not in live and end != "deleted"}
+
+
+@pytest.mark.parametrize("manager", [*Role])
+async def test_the_statements_and_the_rule_agree_on_who_may_own_an_account(
+    storage: Postgres, pool: Pool, acme: UUID, manager: Role
+) -> None:
+    user = await add(storage, account("owner@example.com"))
+    await add_member(pool, acme, user.id, manager)
+    robots = {role: robot(acme, user.id, role=role) for role in Role}
+    await store(storage, *robots.values())
+
+    async def live() -> set[Role]:
+        async with storage.reading() as read:
+            accounts = {role: await read.service_accounts.by_id(acme, each.id) for role, each in robots.items()}
+        return {role for role, listed in accounts.items() if listed is not None and listed.is_active}
+
+    assert await live() == {role for role in Role if may_manage(rights_of(manager), role)}
+    await run_sql(pool, "update users set deactivated_at = now() where id = %s", user.id)
+    assert await live() == set()
 
 
 def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:

@@ -291,3 +291,14 @@ async def test_the_count_is_correct_after_concurrent_joins_and_removals(storage:
 
     await run_concurrently(20, come_or_go)
     assert [await count_of(pool, org) for org in (acme, other_tenant)] == [(10, 10), (0, 0)]
+
+
+async def test_the_database_knows_exactly_the_roles_of_the_code(pool: Pool) -> None:
+    names = [*Role, "", "Owner", "owner ", "boss", "members"]
+    assert await run_sql(pool, "select name from unnest(%s::text[]) as each (name) where is_role(name)", names) == [
+        (role,) for role in Role
+    ]
+    checked = """
+        select conrelid::regclass::text, convalidated from pg_constraint
+        where contype = 'c' and pg_get_constraintdef(oid) like '%%is_role(role)%%' order by 1"""
+    assert await run_sql(pool, checked) == [("invitations", True), ("memberships", True), ("service_accounts", True)]
