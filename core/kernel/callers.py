@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
-from core.kernel.roles import Capability, Permission, Rights, Role
+from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -28,7 +28,7 @@ class OrganizationContext:
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: Role
+    role: RoleName
     rights: Rights
 
 
@@ -206,7 +206,7 @@ class MembershipState:
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: Role | None
+    role: RoleName | None
     rights: Rights
     confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Role, rights_of
+from core.kernel.roles import MEMBER, Capability, rights_of
 from core.kernel.values import KEEP, Batches
 from core.provisioning import events as provisioning_events
 from core.provisioning import tokens as scim_tokens
@@ -169,4 +169,4 @@ async def _restore_members(tx: Transaction, org_id: UUID, joining: Sequence[Grou
         return
     await tx.scim_users.restore_members(org_id, [member.user_id for member in joining], now)
     for member in joining:
-        tx.record(events.user_joined(org_id, member.user_id, Role.MEMBER))
+        tx.record(events.user_joined(org_id, member.user_id, MEMBER))

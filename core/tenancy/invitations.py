@@ -18,7 +18,7 @@ from core.kernel.access import BlockedByDirectory, RoleInsufficient
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, Rights, Role, needs_roles_manage
+from core.kernel.roles import Capability, Rights, RoleName, needs_roles_manage
 from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
@@ -110,7 +110,7 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     return invitation
 
 
-def require_giveable(role: Role, rights: Rights) -> None:
+def require_giveable(role: RoleName, rights: Rights) -> None:
     """Check that a caller with these rights may invite a person to this role. Raises: RoleInsufficient."""
     if not members.may_invite(rights, role):
         raise RoleInsufficient

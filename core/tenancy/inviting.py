@@ -12,7 +12,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotForServiceAccounts, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
-from core.kernel.roles import Capability, Role, needs_roles_manage
+from core.kernel.roles import Capability, RoleName, needs_roles_manage
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email, digest, new_id
 from core.tenancy import events, organizations
@@ -125,7 +125,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     return ListedInvitation(invitation, inviter)
 
 
-def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> Role:
+def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> RoleName:
     """Return the role of an invitation.
 
     The effect of a role above member remains when the inviter is gone. So a user needs a recent sign-in,
@@ -179,7 +179,7 @@ async def _load_inviter(tx: Transaction, caller: OrganizationCaller) -> AccountS
 
 
 async def _send(
-    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: Role, now: datetime, *, hide_token: bool
+    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: RoleName, now: datetime, *, hide_token: bool
 ) -> tuple[Invitation, str]:
     """Add an invitation, queue its email, and return the invitation with the token for the inviter.
 

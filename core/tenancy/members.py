@@ -18,7 +18,7 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Role, may_give, needs_roles_manage, rights_of
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, find_role, may_give, needs_roles_manage, rights_of
 from core.kernel.values import Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 async def list_page(
     ports: Ports,
     caller: OrganizationCaller,
-    role: Role | None,
+    role: RoleName | None,
     page: Page,
     *,
     search: str | None = None,
@@ -122,11 +122,11 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
             raise CannotChangeOwnerRole
         new_role = parse_assignable_role(role)
         # No one takes away a role that they could not give.
-        if not (may_give(rights, new_role) and may_give(rights, membership.role)):
+        if not (may_give(rights, find_role(new_role)) and may_give(rights, find_role(membership.role))):
             raise RoleInsufficient
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
-        if new_role is not membership.role:
+        if new_role != membership.role:
             promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
@@ -268,16 +268,16 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
             raise NewOwnerNotActive
         old = await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
         # The old owner first: a unique index allows one owner, and is checked after each statement.
-        for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
+        for membership, role in ((old, ADMIN), (new, OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await void_grants(tx, organization.id, caller.user_id, Role.ADMIN, now)
+        await void_grants(tx, organization.id, caller.user_id, ADMIN, now)
 
 
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: RoleName | None, now: datetime) -> None:
     """Void what a user may no longer give: their pending invitations, and what their stopped service accounts gave (security R-4).
 
     The credentials that they made end, of all programs that they may no longer manage (security J-12).
@@ -285,10 +285,10 @@ async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role |
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """
     rights = rights_of(role)
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, [each for each in Role if not may_invite(rights, each)], now):
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, [name for name in ROLES if not may_invite(rights, name)], now):
         tx.record(events.invitation_revoked(invitation))
     manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
-    of_roles = [each for each in Role if not may_give(rights, each, to_program=True)] if manages_programs else None
+    of_roles = [name for name, each in ROLES.items() if not may_give(rights, each, to_program=True)] if manages_programs else None
     await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
@@ -308,11 +308,11 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: 
 
     A role that a person has set since stays.
     """
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, [each for each in Role if needs_roles_manage(each)], now):
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, [name for name in ROLES if needs_roles_manage(name)], now):
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
-        tx.record(events.user_role_updated(org_id, user_id, role, Role.MEMBER))
-        await void_grants(tx, org_id, user_id, Role.MEMBER, now)
+        tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
+        await void_grants(tx, org_id, user_id, MEMBER, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -16,7 +16,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, require_right, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.roles import Capability, Rights, Role
+from core.kernel.roles import OWNER, Capability, Rights
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
 from core.tenancy import events
@@ -125,7 +125,7 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
 
 async def add_first_owner(tx: Transaction, organization: Organization, owner_id: UUID, now: datetime) -> Membership:
     """Add the owner of a new organization, and record the organization's creation. The membership is confirmed."""
-    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=now)
+    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=OWNER, created_at=now, confirmed_at=now)
     await tx.members.add(membership)
     tx.record(events.organization_created(organization))
     return membership

@@ -14,7 +14,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
-from core.kernel.roles import Role, rights_of
+from core.kernel.roles import rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -31,13 +31,13 @@ SIGN_IN: Final = Record(
     needs_second_factor="u.mfa_enabled_at is not null",
 )
 ORGANIZATION: Final = Record(
-    OrganizationContext, "o", status=OrganizationStatus, role=Column(sql="m.role", read=Role), rights=Column(sql="m.role", read=rights_of)
+    OrganizationContext, "o", status=OrganizationStatus, role="m.role", rights=Column(sql="m.role", read=rights_of)
 )
 MEMBERSHIP: Final = Record(
     MembershipState,
     "a",
     status=OrganizationStatus,
-    role=Column(sql="am.role", read=Role),
+    role="am.role",
     rights=Column(sql="coalesce(am.role, '')", read=rights_of),
     confirmed="am.confirmed_at is not null",
 )

@@ -12,7 +12,7 @@ from adapters.postgres.kernel.roles import to_list
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import Capability, Rights, Role, rights_of
+from core.kernel.roles import ROLES, Capability, Rights, rights_of
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -25,7 +25,7 @@ from core.programs.model.service_accounts import (
 )
 
 # The roles of an owner and of an account that such an owner may manage.
-PAIRS: Final = ", ".join(f"({to_list(pair)})" for pair in product(Role, Role) if may_manage(rights_of(pair[0]), pair[1]))
+PAIRS: Final = ", ".join(f"({to_list(pair)})" for pair in product(ROLES, ROLES) if may_manage(rights_of(pair[0]), pair[1]))
 # The owner could create the account `a` now (`service_accounts.may_manage`).
 OWNER_MAY_OWN: Final = f"""
     exists (
@@ -36,7 +36,6 @@ OWNER_MAY_OWN: Final = f"""
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
-    role=Role,
     scopes=Column(read=lambda names: frozenset(map(ApiScope, names)), write=scopes_in_order),
     granted=Column(read=lambda names: frozenset(map(Capability, names)), write=in_declared_order),
 )
@@ -64,12 +63,11 @@ def to_listed(row: Row) -> ListedServiceAccount:
 
 def to_context(row: Row) -> ServiceAccountContext:
     name, org_id, role, scopes, granted, id_, slug, status = row
-    own_role = None if role is None else Role(role)
     acts_in = None
     if id_ is not None:
-        role_there = own_role if id_ == org_id else None
+        role_there = role if id_ == org_id else None
         acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights_of(role_there))
-    return ServiceAccountContext(name, org_id, own_role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
+    return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
 
 
 class ServiceAccounts(Repository):

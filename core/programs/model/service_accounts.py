@@ -9,7 +9,7 @@ from uuid import UUID
 from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.callers import MembershipState
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, Role, may_give, rights_of
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, RoleName, find_role, may_give, rights_of
 from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
@@ -103,7 +103,7 @@ class ServiceAccount:
     org_id: UUID | None  # None: of the platform, which has no roles
     name: str
     owner_id: UUID  # the user who answers for it
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability] = frozenset()
     created_by: UUID
@@ -135,19 +135,20 @@ class ServiceAccountContext:
 
     name: str
     org_id: UUID | None  # None: of the platform
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability]
     acts_in: MembershipState | None
 
 
-def parse_role(name: str | None, *, of_platform: bool) -> Role | None:
+def parse_role(name: str | None, *, of_platform: bool) -> RoleName | None:
     """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
     if of_platform and name is None:
         return None
-    if of_platform or name is None or name not in Role.__members__.values():
+    role = find_role(name)
+    if of_platform or role is None:
         raise ServiceAccountRoleUnknown
-    return Role(name)
+    return role.name
 
 
 def rights_of_account(role: str | None) -> Rights:
@@ -155,14 +156,14 @@ def rights_of_account(role: str | None) -> Rights:
     return PLATFORM_RIGHTS if role is None else rights_of(role)
 
 
-def may_manage(manager: Rights, role: Role | None) -> bool:
+def may_manage(manager: Rights, role: RoleName | None) -> bool:
     """Return whether a user with these rights may create, change or own a service account with `role` (security R-1).
 
     `role` is None on the platform.
     """
     if role is None:
         return Capability.PLATFORM_OWN in manager
-    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, role, to_program=True)
+    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, find_role(role), to_program=True)
 
 
 def may_grant(manager: Rights) -> bool:

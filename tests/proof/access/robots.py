@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role, rights_of
+from core.kernel.roles import Capability, RoleName, rights_of
 from core.kernel.values import digest, new_id
 from core.programs.model.service_accounts import grantable_capabilities, rights_of_account
 from core.tenancy.model.organizations import Organization
@@ -31,7 +31,7 @@ class Robot:
     id: UUID
     token: str = field(repr=False)
     org_id: UUID | None
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope]
     granted: frozenset[Capability]
     is_live: bool = True
@@ -42,7 +42,7 @@ async def add_robot(
     pool: Pool,
     organization: Organization | None,
     owner: Account,
-    role: Role | None,
+    role: RoleName | None,
     *,
     scopes: frozenset[ApiScope] | None = None,
     granted: bool = False,

@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.api_scopes import find_scope, scope_of
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import GRANTABLE, Capability, Permission, Role, rights_of
+from core.kernel.roles import GRANTABLE, ROLES, Capability, Permission, rights_of
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Programs, access_of
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -310,7 +310,7 @@ def test_the_table_agrees_with_the_inventory() -> None:
         if row is None:
             continue  # the inventory has no method, or the route has no row, which another test finds
         allowed = {caller for caller, status in row.items() if status not in CODES}
-        may_call = {role.value: role.value in documented["roles"] for role in Role} if documented["roles"] else {}
+        may_call: dict[str, bool] = {role: role in documented["roles"] for role in ROLES} if documented["roles"] else {}
         if documented["auth"] == "platform_owner_jwt":
             may_call = {caller: caller == "platform" for caller in row}
         elif documented["auth"] == "jwt":

@@ -8,10 +8,11 @@ from quart import Blueprint, Response
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, optional, validate_request

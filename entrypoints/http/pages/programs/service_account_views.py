@@ -32,6 +32,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
+from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.edge.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
@@ -117,7 +118,7 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
-        "roles": [(role.value, role.value.capitalize()) for role in reversed(giveable(rights, to_program=True))],
+        "roles": options(giveable(rights, to_program=True))[::-1],
         "owners": owners,
         "scopes": {scope: DESCRIPTIONS[scope] for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "grantable": {capability: GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())},
