@@ -12,9 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
-from core.kernel.display import PRODUCT, ROLES, format_utc
+from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
+from core.kernel.roles import ROLES
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import ReceivedInvitation
 from core.tenancy.model.settings import Color, ColorScheme, Design, Palette, derive_palette
@@ -242,7 +243,7 @@ def _invitation_variables(invitation: ReceivedInvitation) -> dict[str, str | Non
     return {
         "organization": invitation.organization_name,
         "inviter": invitation.inviter_email,
-        "role": ROLES[invitation.invitation.role],
+        "role": ROLES[invitation.invitation.role].phrase,
         "until": format_utc(invitation.invitation.expires_at),
     }
 

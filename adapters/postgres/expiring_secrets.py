@@ -6,9 +6,11 @@ from typing import Final, LiteralString
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import to_list
 from adapters.postgres.programs.api_resources import is_active
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.accounts.model.email_queue import NoticedSecret
+from core.kernel.roles import Capability, names_with
 from core.kernel.values import Email
 from core.maintenance.model.expiring_secrets import ExpiringSecret
 
@@ -22,13 +24,14 @@ def _member(condition: LiteralString) -> LiteralString:
         where m.org_id = secret.org_id and {condition} and {MAY_RECEIVE}"""
 
 
+MANAGERS: Final = to_list(names_with(Capability.SERVICE_ACCOUNTS_MANAGE))
 # The user who created the secret, while their role allows to manage it, or else the owner of the
 # organization. A secret that a service account created goes to the owner, too. Keep the two
 # subqueries: one with `or` would read all members.
 MANAGER: Final = f"""
     {IN_ACTIVE_ORGANIZATION}
     cross join lateral (
-        select coalesce(({_member("m.user_id = secret.created_by and m.role in ('owner', 'admin')")}),
+        select coalesce(({_member(f"m.user_id = secret.created_by and m.role in ({MANAGERS})")}),
                         ({_member("m.role = 'owner'")})) as address) recipient"""
 
 

@@ -29,7 +29,7 @@ from core.accounts.notices import ended_secrets
 from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person, PlatformCaller
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import ProgramStopped, refuse
+from core.kernel.errors import ProgramStopped
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ async def lock_rights(tx: Transaction, caller: PlatformCaller) -> None:
     if isinstance(caller, Person):
         if not await tx.accounts.lock_platform_owner(caller.user_id):
             raise NotAPlatformOwner
-    else:
-        await tx.service_accounts.lock_live(None, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
+    elif await tx.service_accounts.lock_live(None, caller.account_id, caller.credential_id) is None:
+        raise ProgramStopped
 
 
 async def lock_target_account(tx: Transaction, caller: PlatformCaller, user_id: UUID) -> tuple[Account | None, bool]:

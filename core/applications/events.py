@@ -9,7 +9,7 @@ from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import SETTINGS, Service
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
 
 
@@ -18,14 +18,14 @@ def user_created(user_id: UUID, service: Service) -> Event:
     return Event(EVENT_KINDS["user.created"], str(user_id), org_id=service.org_id, details={"service_slug": service.slug})
 
 
-def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: Role | None = None) -> Event:
+def service_user_removed(org_id: UUID, user_id: UUID, service_slug: str, *, permanently: bool, role: RoleName | None = None) -> Event:
     """An API key deleted an account, or only removed a user from its service.
 
     `permanently` says which of the two. `role` is that of the membership that ended with the
     account, if any.
     """
     details: dict[str, Any] = {"service_slug": service_slug, "permanently": permanently}
-    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
+    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role}))
 
 
 def email_changed(user_id: UUID, service: Service) -> Event:

@@ -19,7 +19,6 @@ from core.authentication import events
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import Person, PlatformCaller
 from core.kernel.errors import Invalid, Limited, refuse
-from core.kernel.roles import Role
 from core.kernel.values import PageResult
 from core.tenancy import members
 
@@ -130,7 +129,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
 
 
 async def _list_owned_organizations(tx: Transaction, user_id: UUID) -> list[UUID]:
-    return [organization.id for organization, membership in await tx.organizations.by_member(user_id) if membership.role is Role.OWNER]
+    return [organization.id for organization, membership in await tx.organizations.by_member(user_id) if membership.is_owner]
 
 
 async def send_password_reset(ports: Ports, caller: PlatformCaller, user_id: UUID, reason: str) -> None:

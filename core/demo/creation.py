@@ -38,7 +38,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, Permission, RoleName, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
 from core.programs.model.service_accounts import MAX_ACCOUNTS
@@ -141,13 +141,13 @@ async def _load_organizations(tx: Transaction) -> Mapping[Slug, Organization | N
 
 async def _load_demo_organization(tx: Transaction, slug: Slug) -> Organization | None:
     """Return the organization with this slug, or None if there is none. Raises: DemoRefused if the demo's owner does not own it."""
-    owner = await tx.accounts.by_email(demo.member_email(slug, Role.OWNER))
+    owner = await tx.accounts.by_email(demo.member_email(slug, OWNER))
     for organization, membership in [] if owner is None else await tx.organizations.by_member(owner.id):
-        if organization.slug == slug and membership.role is Role.OWNER:
+        if organization.slug == slug and membership.is_owner:
             return organization
     if await tx.organizations.status_by_slug(slug) is not None:
         raise DemoRefused(
-            f"The organization {slug} is not the demo's: {demo.member_email(slug, Role.OWNER)} does not own it. "
+            f"The organization {slug} is not the demo's: {demo.member_email(slug, OWNER)} does not own it. "
             "Delete it if it is not needed, or set SSO_DATABASE_URL to another database, and try again."
         )
     return None
@@ -178,11 +178,11 @@ async def _ensure_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug
 
 
 async def _fill_tenant(seeding: _Seeding, platform_owner: DemoUser, slug: Slug, existing: Organization | None) -> Tenant:
-    owner = await _ensure_user(seeding, demo.member_email(slug, Role.OWNER))
+    owner = await _ensure_user(seeding, demo.member_email(slug, OWNER))
     organization = await _ensure_active(seeding, platform_owner, owner, slug, existing)
-    context = OrganizationContext(organization.id, organization.slug, organization.status, Role.OWNER)
+    context = OrganizationContext(organization.id, organization.slug, organization.status, OWNER, rights_of(OWNER))
     caller = to_member(_as_person(owner), context)
-    admin, member = [await _ensure_member(seeding, caller, role) for role in (Role.ADMIN, Role.MEMBER)]
+    admin, member = [await _ensure_member(seeding, caller, role) for role in (ADMIN, MEMBER)]
     web = await _ensure_application(seeding, caller, demo.WEB, "Web Shop", ServiceType.WEB)
     mobile = await _ensure_application(seeding, caller, demo.MOBILE, "Mobile Shop", ServiceType.MOBILE)
     saml_configuration = await _ensure_saml(seeding, caller, web.service)
@@ -227,7 +227,7 @@ async def _ensure_active(
     return organization
 
 
-async def _ensure_member(seeding: _Seeding, caller: Member, role: Role) -> DemoUser:
+async def _ensure_member(seeding: _Seeding, caller: Member, role: RoleName) -> DemoUser:
     tx, org_id, now = seeding.tx, caller.acts_in.id, seeding.ports.clock.now()
     user = await _ensure_user(seeding, demo.member_email(Slug(caller.acts_in.slug), role))
     if await tx.members.lock(org_id, user.id) is None:
@@ -308,7 +308,7 @@ async def _replace_service_account(seeding: _Seeding, caller: Member, resource_i
         for credential in await seeding.tx.credentials.of_client(caller.acts_in.id, account_id):
             await service_accounts.revoke_credential(seeding.ports, caller, account_id, credential.id)
     else:
-        request = NewServiceAccount(name=demo.ROBOT_NAME, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
+        request = NewServiceAccount(name=demo.ROBOT_NAME, role=ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ}))
         account_id = (await service_accounts.create(seeding.ports, caller, request)).account.id
     await service_account_resources.save(seeding.ports, caller, account_id, resource_id, [demo.READ_ORDERS])
     _, text = await service_accounts.create_credential(seeding.ports, caller, account_id, demo.NEW_SECRET)

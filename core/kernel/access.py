@@ -19,7 +19,7 @@ from core.kernel.callers import (
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.policy import Policy
-from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Permission, Role, has_capability
+from core.kernel.roles import GRANTABLE, Capability, Permission, Rights
 from core.kernel.sign_in_age import AuthenticationInsufficient, SignInAge, check_sign_in
 
 
@@ -203,7 +203,7 @@ def require_sign_in(user: Person, age: SignInAge, policy: Policy, now: datetime)
 
 
 def require_capability(state: MembershipState | None, capability: Capability, *, inactive: bool = False) -> OrganizationContext:
-    """Return the organization to act in, if the role has `capability`. `inactive` accepts an organization that is not active.
+    """Return the organization to act in, if the caller has the right `capability`. `inactive` accepts an organization that is not active.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive,
     checked in this order.
@@ -212,11 +212,19 @@ def require_capability(state: MembershipState | None, capability: Capability, *,
         raise OrganizationNotFound
     if state.role is None:
         raise NotOfThisOrganization
-    if not has_capability(state.role, capability):
+    require_right(state.rights, capability, state.status, inactive=inactive)
+    return OrganizationContext(state.id, state.slug, state.status, state.role, state.rights)
+
+
+def require_right(rights: Rights, capability: Capability, status: OrganizationStatus, *, inactive: bool = False) -> None:
+    """Check that a caller has a right in an organization with this status. `inactive` accepts an organization that is not active.
+
+    Raises: RoleInsufficient, OrganizationNotActive, checked in this order.
+    """
+    if capability not in rights:
         raise RoleInsufficient
-    if state.status is not OrganizationStatus.ACTIVE and not inactive:
+    if status is not OrganizationStatus.ACTIVE and not inactive:
         raise OrganizationNotActive
-    return OrganizationContext(state.id, state.slug, state.status, state.role)
 
 
 def require_permission(key: ServiceKey, permission: Permission) -> None:
@@ -261,11 +269,11 @@ def check_personal_token(token: PersonalTokenContext, requirement: Requirement, 
         raise ScopeInsufficient(requirement.scope)
 
 
-def allowed_scopes(role: Role, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:
-    """Return the scopes that a token of an organization's caller with this role can use. `scopes` narrows them, unless it is None."""
+def allowed_scopes(rights: Rights, scopes: frozenset[ApiScope] | None) -> tuple[ApiScope, ...]:
+    """Return the scopes that a token of an organization's caller with these rights can use. `scopes` narrows them, unless it is None."""
     usable = {
         scope
-        for capability in CAPABILITIES[role]
+        for capability in rights
         for changes in ((False,) if capability.endswith(".view") else (False, True))
         if (scope := scope_of(capability, changes=changes)) is not None
     }

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
-from core.kernel.roles import Capability, Permission, Role
+from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -23,12 +23,13 @@ class OrganizationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrganizationContext:
-    """The current state of the organization that a token was issued for."""
+    """The current state of the organization that a token was issued for, with the caller's role and rights in it."""
 
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: Role
+    role: RoleName
+    rights: Rights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +201,13 @@ PlatformCaller = Person | ServiceAccountCaller
 
 @dataclass(frozen=True, slots=True)
 class MembershipState:
-    """The status of an organization, and the role of a user in it. `role` is None if the user is not a member."""
+    """The status of an organization, and the role and the rights of a user in it. `role` is None if the user is not a member."""
 
     id: UUID
     slug: str
     status: OrganizationStatus
-    role: Role | None
+    role: RoleName | None
+    rights: Rights
     confirmed: bool = False  # whether the member has confirmed the membership (security, Terms)
 
 
@@ -244,7 +246,7 @@ def to_acting_member(user: Person, state: MembershipState | None) -> Member | No
     """Return the user as a member who acts in this organization, or None if they are not a member. The role may not allow any action."""
     if state is None or state.role is None:
         return None
-    return to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role))
+    return to_member(user, OrganizationContext(state.id, state.slug, state.status, state.role, state.rights))
 
 
 def to_member(user: Person, organization: OrganizationContext) -> Member:

@@ -1,16 +1,10 @@
 """Display formats shared by emails and pages."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Final
-
-from core.kernel.roles import Role
 
 PRODUCT: Final = "Gatehouse"
 PLATFORM_SUPPORT: Final = "Platform support"  # an impersonation, as the user sees it
-# Completes "... as ...".
-ROLES: Final[Mapping[Role, str]] = MappingProxyType({Role.OWNER: "the owner", Role.ADMIN: "an administrator", Role.MEMBER: "a member"})
 _TO_SPACES: Final = str.maketrans("_.:", "   ")
 
 

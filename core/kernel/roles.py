@@ -1,22 +1,16 @@
 """Roles with their capabilities, and the permissions of API keys."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, NewType
 
-
-class Role(StrEnum):
-    """Membership roles, from the most to the least powerful."""
-
-    OWNER = "owner"
-    ADMIN = "admin"
-    MEMBER = "member"
-
-    def is_above(self, other: Self) -> bool:
-        """Return whether this role is more powerful than the other (security R-1)."""
-        roles = list(Role)
-        return roles.index(self) < roles.index(other)
+# The name of a role, as rows, tokens, events and responses have it.
+RoleName = NewType("RoleName", str)
+OWNER: Final = RoleName("owner")
+ADMIN: Final = RoleName("admin")
+MEMBER: Final = RoleName("member")
 
 
 # Every endpoint of an organization or the platform requires exactly one.
@@ -58,6 +52,8 @@ class Capability(StrEnum):
         return self.startswith("platform")
 
 
+Rights = frozenset[Capability]
+
 _VIEWED_BY_MEMBERS: Final = frozenset(
     {
         Capability.ORGANIZATION_VIEW,
@@ -74,13 +70,26 @@ _VIEWED_BY_MEMBERS: Final = frozenset(
 _OF_ORGANIZATION: Final = frozenset(capability for capability in Capability if not capability.is_of_platform)
 
 
-CAPABILITIES: Final[Mapping[Role, frozenset[Capability]]] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role in an organization: its name, and the rights that it gives."""
+
+    name: RoleName
+    label: str  # on pages
+    phrase: str  # in emails: completes "... as ..."
+    rights: Rights
+
+
+# From the most to the least powerful.
+ROLES: Final[Mapping[RoleName, Role]] = MappingProxyType(
     {
-        Role.OWNER: _OF_ORGANIZATION,
-        Role.ADMIN: _OF_ORGANIZATION - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN},
-        Role.MEMBER: _VIEWED_BY_MEMBERS,
+        OWNER: Role(OWNER, "Owner", "the owner", _OF_ORGANIZATION),
+        ADMIN: Role(ADMIN, "Admin", "an administrator", _OF_ORGANIZATION - {Capability.ROLES_MANAGE, Capability.ORGANIZATION_OWN}),
+        MEMBER: Role(MEMBER, "Member", "a member", _VIEWED_BY_MEMBERS),
     }
 )
+# What a platform owner may do.
+PLATFORM_RIGHTS: Final[Rights] = frozenset(capability for capability in Capability if capability.is_of_platform)
 
 
 # The capabilities that an owner can grant a service account by name, and the changes that each allows: effects
@@ -118,6 +127,46 @@ class Permission(StrEnum):
     WRITE_SERVICE = "write:service"
 
 
-def has_capability(role: Role, capability: Capability) -> bool:
-    """Return whether a role has a capability."""
-    return capability in CAPABILITIES[role]
+def find_role(name: str | None) -> Role | None:
+    """Return the role with this name, or None if it is unknown: a later release may have stored the name."""
+    return None if name is None else ROLES.get(RoleName(name))
+
+
+def rights_of(name: str | None) -> Rights:
+    """Return the rights of the role with this name. None and unknown names have none."""
+    role = find_role(name)
+    return frozenset() if role is None else role.rights
+
+
+def names_with(capability: Capability) -> tuple[RoleName, ...]:
+    """Return the names of the roles that give this right."""
+    return tuple(role.name for role in ROLES.values() if capability in role.rights)
+
+
+def needs_roles_manage(name: str) -> bool:
+    """Return whether only a caller with `roles.manage` may give this role to a person, as for every role but `member`."""
+    return name != MEMBER
+
+
+def may_give(giver: Rights, role: Role | None, *, to_program: bool = False) -> bool:
+    """Return whether a caller with these rights may give this role (security R-1). None is an unknown role.
+
+    The giver has every right of the role. To give a person another role than `member`, the giver needs
+    `roles.manage`, too. No one gives a person the ownership: it is transferred. A program stops with the
+    rights of the user who answers for it, so it needs no `roles.manage`.
+    """
+    if role is None or not role.rights <= giver:
+        return False
+    if to_program or not needs_roles_manage(role.name):
+        return True
+    return Capability.ROLES_MANAGE in giver and Capability.ORGANIZATION_OWN not in role.rights
+
+
+def giveable(giver: Rights, *, to_program: bool = False) -> tuple[Role, ...]:
+    """Return the roles that a caller with these rights may give, from the most to the least powerful."""
+    return tuple(role for role in ROLES.values() if may_give(giver, role, to_program=to_program))
+
+
+def assignable() -> tuple[Role, ...]:
+    """Return the roles that the owner of an organization may give to a person: all but the ownership."""
+    return giveable(rights_of(OWNER))

@@ -9,7 +9,7 @@ from uuid import UUID
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, has_capability
+from core.kernel.roles import Capability
 from core.programs import events, service_accounts
 from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
 from core.programs.model.service_accounts import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
@@ -63,7 +63,7 @@ async def remove(ports: Ports, caller: Member, account_id: UUID, resource_id: UU
 
 async def _lock_for(tx: Transaction, caller: Member, account_id: UUID) -> ServiceAccount:
     """Lock the service account for its change, as `service_accounts.lock_for` does. The caller may manage API resources, too."""
-    account, role = await service_accounts.lock_for(tx, caller, account_id)
-    if not has_capability(role, Capability.RESOURCES_MANAGE):
+    account, rights = await service_accounts.lock_for(tx, caller, account_id)
+    if Capability.RESOURCES_MANAGE not in rights:
         raise RoleInsufficient
     return account

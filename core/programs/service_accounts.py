@@ -17,7 +17,7 @@ from core.accounts.notices import ended_secrets
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import PLATFORM_RIGHTS, Capability, Rights, rights_of
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id
 from core.programs import credentials, events
 from core.programs.model.credentials import Credential, NewCredential
@@ -36,9 +36,11 @@ from core.programs.model.service_accounts import (
     check_scopes,
     grantable_capabilities,
     loses_promotion,
+    may_grant,
     may_manage,
     parse_capabilities,
     parse_role,
+    rights_of_account,
 )
 from core.tenancy import members, organizations
 from core.tenancy.program_ends import report_created_secrets
@@ -89,18 +91,18 @@ async def create(ports: Ports, caller: Person, request: NewServiceAccount) -> Li
         owner_id=request.owner_id or caller.user_id,
         role=role,
         scopes=check_scopes(request.scopes, of_platform=org_id is None),
-        granted=parse_capabilities(request.granted, role),
+        granted=parse_capabilities(request.granted, rights_of_account(role)),
         created_by=caller.user_id,
         created_at=now,
         updated_at=now,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        role_of_caller = await _lock_rights(tx, caller)
-        if not may_manage(role_of_caller, role):
+        rights = await _lock_rights(tx, caller)
+        if not may_manage(rights, role):
             raise ServiceAccountAboveRole
-        if account.granted and role_of_caller is not Role.OWNER:
+        if account.granted and not may_grant(rights):
             raise OnlyOwnersGrant
-        _require_right_to_name(caller, role_of_caller, account.owner_id)
+        _require_right_to_name(caller, rights, account.owner_id)
         if await tx.service_accounts.count(org_id) >= MAX_ACCOUNTS:
             raise TooManyServiceAccounts
         await _require_owner(tx, account)
@@ -135,16 +137,16 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
         raise NoServiceAccountChanges
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        old, role_of_caller = await lock_for(tx, caller, account_id)
+        old, rights = await lock_for(tx, caller, account_id)
         of_platform = old.org_id is None
         role = old.role if isinstance(changes.role, Keep) else parse_role(changes.role, of_platform=of_platform)
-        if not may_manage(role_of_caller, role):
+        if not may_manage(rights, role):
             raise ServiceAccountAboveRole
         if isinstance(changes.granted, Keep):
-            granted = old.granted & frozenset(grantable_capabilities(role))
+            granted = old.granted & frozenset(grantable_capabilities(rights_of_account(role)))
         else:
-            granted = parse_capabilities(changes.granted, role)
-        if not granted <= old.granted and role_of_caller is not Role.OWNER:
+            granted = parse_capabilities(changes.granted, rights_of_account(role))
+        if not granted <= old.granted and not may_grant(rights):
             raise OnlyOwnersGrant
         new = replace(
             old,
@@ -155,7 +157,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             granted=granted,
         )
         if new.owner_id != old.owner_id:
-            _require_right_to_name(caller, role_of_caller, new.owner_id)
+            _require_right_to_name(caller, rights, new.owner_id)
         if (new.owner_id, new.role) != (old.owner_id, old.role):
             await _require_owner(tx, new)
         if new != old:
@@ -164,7 +166,7 @@ async def update(ports: Ports, caller: Person, account_id: UUID, changes: Servic
             tx.record(events.service_account_updated(old, new))
             if new.org_id is not None and loses_promotion(old, new):
                 await members.void_promotions(tx, new.org_id, account_id, now)
-            if new.org_id is not None and old.role is not None and new.role is not None and new.role.is_above(old.role):
+            if new.org_id is not None and new.role is not None and not rights_of(new.role) <= rights_of(old.role):
                 await ended_secrets.end_credentials_of_raised(tx, new.org_id, account_id, new.role, now)
         return await tx.service_accounts.by_id(old.org_id, account_id) or refuse(ServiceAccountNotFound)
 
@@ -181,16 +183,16 @@ async def delete(ports: Ports, caller: Person, account_id: UUID) -> None:
             await report_created_secrets(tx, account.org_id, account.id, account.name, now)
 
 
-async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Role]:
-    """Lock the caller's rights and a service account. Return the account, and the caller's role, which is not below the account's.
+async def lock_for(tx: Transaction, caller: Person, account_id: UUID) -> tuple[ServiceAccount, Rights]:
+    """Lock the caller's rights and a service account that they may manage. Return the account and the rights.
 
     Raises: ServiceAccountNotFound, ServiceAccountAboveRole.
     """
-    role_of_caller = await _lock_rights(tx, caller)
+    rights = await _lock_rights(tx, caller)
     account = await tx.service_accounts.lock(_managed_organization(caller), account_id) or refuse(ServiceAccountNotFound)
-    if not may_manage(role_of_caller, account.role):
+    if not may_manage(rights, account.role):
         raise ServiceAccountAboveRole
-    return account, role_of_caller
+    return account, rights
 
 
 def _managed_organization(caller: Person) -> UUID | None:
@@ -198,16 +200,16 @@ def _managed_organization(caller: Person) -> UUID | None:
     return caller.acts_in.id if isinstance(caller, Member) else None
 
 
-async def _lock_rights(tx: Transaction, caller: Person) -> Role:
-    """Lock the caller's organization, or the platform owners, and return the caller's role. A platform owner counts as an owner."""
+async def _lock_rights(tx: Transaction, caller: Person) -> Rights:
+    """Lock the caller's organization, or the platform owners, and return the caller's rights there."""
     if isinstance(caller, Member):
         return (await organizations.lock_organization_for(tx, caller, Capability.SERVICE_ACCOUNTS_MANAGE))[1]
     await tx.accounts.lock_platform_owners()
     await platform.lock_rights(tx, caller)
-    return Role.OWNER
+    return PLATFORM_RIGHTS
 
 
-def _require_right_to_name(caller: Person, role_of_caller: Role, owner_id: UUID) -> None:
+def _require_right_to_name(caller: Person, rights: Rights, owner_id: UUID) -> None:
     """Check that the caller may make this user the owner of a service account.
 
     Otherwise a manager could name a user who stays, and keep the access through the secret after their own
@@ -219,7 +221,7 @@ def _require_right_to_name(caller: Person, role_of_caller: Role, owner_id: UUID)
         return
     if not isinstance(caller, Member):
         raise OwnerNotYourself
-    if role_of_caller is not Role.OWNER:
+    if not may_grant(rights):
         raise OnlyOwnersNameOthers
 
 
@@ -229,7 +231,7 @@ async def _require_owner(tx: Transaction, account: ServiceAccount) -> None:
         return  # the owner is the caller, whose rights are locked
     membership = await tx.members.lock(account.org_id, account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
     owner = await tx.accounts.by_id(account.owner_id) or refuse(OwnerCannotOwnServiceAccount)
-    if not owner.is_usable or not may_manage(membership.role, account.role):
+    if not owner.is_usable or not may_manage(membership.rights, account.role):
         raise OwnerCannotOwnServiceAccount
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import rfc3339
 from core.provisioning.model.directories import ScimToken
 
@@ -55,10 +55,10 @@ def user_unblocked(org_id: UUID, user_id: UUID, *, whole_account: bool) -> Event
     return Event(EVENT_KINDS["user.unblocked"], str(user_id), org_id=org_id, details={"whole_account": whole_account})
 
 
-def user_deprovisioned(org_id: UUID, user_id: UUID, role: Role | None, *, permanently: bool) -> Event:
+def user_deprovisioned(org_id: UUID, user_id: UUID, role: RoleName | None, *, permanently: bool) -> Event:
     """The directory deleted a user: the whole account if `permanently`, or else it ended the membership and blocked the user."""
     details: dict[str, Any] = {"permanently": permanently}
-    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role.value}))
+    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details=details | ({} if role is None else {"role": role}))
 
 
 def scim_token_created(token: ScimToken) -> Event:

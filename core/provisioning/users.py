@@ -24,7 +24,7 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.model.profiles import NO_PROFILE, ProfileChanges
 from core.kernel.callers import ScimClient
 from core.kernel.errors import refuse
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import PageResult, new_id
 from core.provisioning import events, user_changes
 from core.provisioning import tokens as scim_tokens
@@ -96,7 +96,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
     account = new_account(data.email, None, now, verified=True, origin=AccountOrigin.SCIM, org_id=caller.org_id, profile=profile)
     # The organization creates the account, so the membership is confirmed from the start
     # (docs/specification/security.md, Terms).
-    membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=Role.MEMBER, created_at=now, confirmed_at=now)
+    membership = Membership(id=new_id(), org_id=caller.org_id, user_id=account.id, role=MEMBER, created_at=now, confirmed_at=now)
     user = _new_user(account, data.profile)
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization_deferred(tx, caller, now)
@@ -116,7 +116,7 @@ async def _create_account(ports: Ports, caller: ScimClient, data: ScimUserData) 
             require_member_capacity(organization, 1)
         for event in events.user_provisioned(organization.id, account.id):
             tx.record(event)
-        tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
+        tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         if data.active is False:
             await user_changes.deactivate(tx, user, organization, now)
             return await tx.scim_users.by_id(organization.id, user.id) or refuse(ScimUserNotFound)
@@ -140,7 +140,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
         is_takeover = domain_owner == organization.id and is_foreign
         if not (is_blocked or is_takeover):
             raise UserNameTaken
-        if account.is_platform_owner or (membership is not None and membership.role is Role.OWNER):
+        if account.is_platform_owner or (membership is not None and membership.is_owner):
             raise ProtectedUser
         is_taken = tx.scim_users.claim_user_name_deferred(organization.id, account.id, data.profile.user_name or data.email)
         if is_takeover:
@@ -156,7 +156,7 @@ async def _take_existing(ports: Ports, caller: ScimClient, data: ScimUserData) -
             require_member_capacity(organization, 1)
             await tx.scim_users.restore_members(organization.id, [account.id], now)
             await user_changes.queue_welcome(ports, tx, account, organization.id, now)
-            tx.record(tenancy_events.user_joined(organization.id, account.id, Role.MEMBER))
+            tx.record(tenancy_events.user_joined(organization.id, account.id, MEMBER))
         user = await tx.scim_users.by_id(organization.id, account.id) or refuse(ScimUserNotFound)
         return await user_changes.apply_changes(ports, tx, user, account, organization, data, now)
 
@@ -190,7 +190,7 @@ def _new_user(account: Account, profile: ScimProfile) -> ScimUser:
         active=True,
         created_at=account.created_at,
         updated_at=account.created_at,
-        role=Role.MEMBER,
+        role=MEMBER,
         is_blocked=False,
         is_platform_owner=False,
         is_anonymized=False,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim
 from core.tenancy.model.invitations import Invitation
@@ -24,21 +24,21 @@ def user_invited(invitation: Invitation) -> Event:
     return Event(EVENT_KINDS["user.invited"], str(invitation.id), org_id=invitation.org_id, details=_invitation_details(invitation))
 
 
-def user_joined(org_id: UUID, user_id: UUID, role: Role, *, invitation_id: UUID | None = None) -> Event:
+def user_joined(org_id: UUID, user_id: UUID, role: RoleName, *, invitation_id: UUID | None = None) -> Event:
     """A user became a member. `invitation_id` names the invitation, if there was one."""
-    details = {"role": role.value} | ({} if invitation_id is None else {"invitation_id": str(invitation_id)})
+    details = {"role": role} | ({} if invitation_id is None else {"invitation_id": str(invitation_id)})
     return Event(EVENT_KINDS["user.joined"], str(user_id), org_id=org_id, details=details)
 
 
-def user_role_updated(org_id: UUID, user_id: UUID, old: Role, new: Role) -> Event:
+def user_role_updated(org_id: UUID, user_id: UUID, old: RoleName, new: RoleName) -> Event:
     """A member's role was changed."""
-    details = {"old_role": old.value, "new_role": new.value}
+    details = {"old_role": old, "new_role": new}
     return Event(EVENT_KINDS["user.role_updated"], str(user_id), org_id=org_id, details=details)
 
 
-def user_removed(org_id: UUID, user_id: UUID, role: Role) -> Event:
+def user_removed(org_id: UUID, user_id: UUID, role: RoleName) -> Event:
     """A member with this role was removed."""
-    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details={"role": role.value})
+    return Event(EVENT_KINDS["user.removed"], str(user_id), org_id=org_id, details={"role": role})
 
 
 def password_reset_sent(org_id: UUID, user_id: UUID) -> Event:
@@ -154,7 +154,7 @@ def invitation_expired(invitation: Invitation) -> Event:
 
 
 def _invitation_details(invitation: Invitation) -> dict[str, str]:
-    return {"invited_email": invitation.email, "role": invitation.role.value}
+    return {"invited_email": invitation.email, "role": invitation.role}
 
 
 def domain_set(claim: DomainClaim, replaced: Domain | None) -> Event:

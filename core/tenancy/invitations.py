@@ -18,7 +18,7 @@ from core.kernel.access import BlockedByDirectory, RoleInsufficient
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, Person
 from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Rights, RoleName, needs_roles_manage
 from core.kernel.values import Email, Page, PageResult, digest, new_id
 from core.maintenance import housekeeping
 from core.tenancy import domains, events, organizations
@@ -89,10 +89,10 @@ async def accept_on_behalf(ports: Ports, caller: OrganizationCaller, invitation_
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         invitation = await _load_pending(tx, organization, invitation_id, now)
         if invitation is not None:
-            require_grantable(invitation.role, role_of_caller)
+            require_giveable(invitation.role, rights)
             await add_invited_member(tx, organization, invitation, now, on_behalf=True)
     if invitation is None:
         raise InvitationNotFound
@@ -110,9 +110,9 @@ async def _load_pending(tx: Transaction, organization: Organization, invitation_
     return invitation
 
 
-def require_grantable(role: Role, role_of_caller: Role) -> None:
-    """Check that a caller with this role may give the role to others. Raises: RoleInsufficient."""
-    if role not in members.grantable_roles(role_of_caller):
+def require_giveable(role: RoleName, rights: Rights) -> None:
+    """Check that a caller with these rights may invite a person to this role. Raises: RoleInsufficient."""
+    if not members.may_invite(rights, role):
         raise RoleInsufficient
 
 
@@ -275,7 +275,7 @@ async def add_invited_member(
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(InviteeCannotJoin)
     elif not account.is_usable:
         raise InviteeCannotJoin
-    promoted_by = None if invitation.role is Role.MEMBER else await _require_promotable(tx, invitation)
+    promoted_by = await _require_promotable(tx, invitation) if needs_roles_manage(invitation.role) else None
     if not await tx.invitations.end(organization.id, invitation.id, InvitationStatus.ACCEPTED, now):
         raise InvitationExpired
     is_confirmed = by_mail or person is not None or account.origin_org_id == organization.id

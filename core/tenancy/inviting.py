@@ -12,11 +12,11 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.access import NotForServiceAccounts, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller
 from core.kernel.errors import Refusal, SessionEnded, refuse
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, RoleName, needs_roles_manage
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email, digest, new_id
 from core.tenancy import events, organizations
-from core.tenancy.invitations import expire_if_due, require_grantable
+from core.tenancy.invitations import expire_if_due, require_giveable
 from core.tenancy.model.invitations import (
     DAY,
     BulkInvitation,
@@ -52,8 +52,8 @@ async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: s
     invited_role = _parse_role(ports, caller, role)
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
-        require_grantable(invited_role, role_of_caller)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        require_giveable(invited_role, rights)
         await _require_below_daily_limit(ports, tx, organization.id, 1, now)
         await _require_invitable(tx, organization.id, email, now)
         inviter = await _load_inviter(tx, caller)
@@ -76,9 +76,9 @@ async def invite_many(ports: Ports, caller: OrganizationCaller, invitees: Sequen
     refusals: dict[int, Refusal] = {}
     results: list[BulkInvitation] = []
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         for role in {role for _, role in requests}:
-            require_grantable(role, role_of_caller)
+            require_giveable(role, rights)
         checked: set[Email] = set()
         for index, (email, _) in enumerate(requests):
             try:
@@ -109,11 +109,11 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role_of_caller = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         earlier = await tx.invitations.by_id(organization.id, invitation_id) or refuse(InvitationNotFound)
         if earlier.status not in (InvitationStatus.PENDING, InvitationStatus.EXPIRED):
             raise InvitationNotFound
-        require_grantable(_parse_role(ports, caller, earlier.role), role_of_caller)
+        require_giveable(_parse_role(ports, caller, earlier.role), rights)
         if earlier.is_pending and not await expire_if_due(tx, earlier, now):
             await tx.invitations.end(organization.id, earlier.id, InvitationStatus.CANCELLED, now)
             tx.record(events.invitation_revoked(earlier))
@@ -125,7 +125,7 @@ async def resend(ports: Ports, caller: OrganizationCaller, invitation_id: UUID) 
     return ListedInvitation(invitation, inviter)
 
 
-def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> Role:
+def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> RoleName:
     """Return the role of an invitation.
 
     The effect of a role above member remains when the inviter is gone. So a user needs a recent sign-in,
@@ -134,7 +134,7 @@ def _parse_role(ports: Ports, caller: OrganizationCaller, name: str) -> Role:
     Raises: OwnerNotInvitable, RoleUnknown, NotWhileImpersonating, SignInNotRecent, NotForServiceAccounts.
     """
     role = parse_invitable_role(name)
-    if role is Role.MEMBER:
+    if not needs_roles_manage(role):
         return role
     if isinstance(caller, Member):
         require_sign_in(caller, SignInAge.RECENT, ports.policy, ports.clock.now())
@@ -179,7 +179,7 @@ async def _load_inviter(tx: Transaction, caller: OrganizationCaller) -> AccountS
 
 
 async def _send(
-    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: Role, now: datetime, *, hide_token: bool
+    ports: Ports, tx: Transaction, org_id: UUID, inviter: AccountSummary, email: Email, role: RoleName, now: datetime, *, hide_token: bool
 ) -> tuple[Invitation, str]:
     """Add an invitation, queue its email, and return the invitation with the token for the inviter.
 

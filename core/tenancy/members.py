@@ -15,10 +15,10 @@ from core.accounts import accounts
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.notices import ended_secrets
 from core.accounts.own_account import lock_own_account
-from core.kernel.access import NotOfThisOrganization, OrganizationNotFound
+from core.kernel.access import NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, OrganizationCaller, Person
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, Role, has_capability
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, find_role, may_give, needs_roles_manage, rights_of
 from core.kernel.values import Email, Page
 from core.tenancy import events, organizations
 from core.tenancy.model.members import (
@@ -38,7 +38,7 @@ from core.tenancy.model.members import (
     NewOwnerNotActive,
     NewOwnerNotMember,
     OwnerCannotLeave,
-    grantable_roles,
+    may_invite,
     parse_assignable_role,
 )
 from core.tenancy.model.organizations import Membership
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 async def list_page(
     ports: Ports,
     caller: OrganizationCaller,
-    role: Role | None,
+    role: RoleName | None,
     page: Page,
     *,
     search: str | None = None,
@@ -110,21 +110,24 @@ async def change_role(ports: Ports, caller: OrganizationCaller, user_id: UUID, r
     ends with the account, unless a person sets the role again (security R-4).
 
     Raises: MemberNotFound, CannotChangeOwnRole, CannotChangeOwnerRole, OwnershipNotAssignable,
-    RoleUnknown.
+    RoleUnknown, RoleInsufficient.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
+        organization, rights = await organizations.lock_organization_for(tx, caller, Capability.ROLES_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotChangeOwnRole
-        if membership.role is Role.OWNER:
+        if membership.is_owner:
             raise CannotChangeOwnerRole
         new_role = parse_assignable_role(role)
+        # No one takes away a role that they could not give.
+        if not (may_give(rights, find_role(new_role)) and may_give(rights, find_role(membership.role))):
+            raise RoleInsufficient
         account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
         is_person = isinstance(caller, Member)
-        if new_role is not membership.role:
-            promoted_by = None if is_person or new_role is Role.MEMBER else caller.actor_id
+        if new_role != membership.role:
+            promoted_by = caller.actor_id if needs_roles_manage(new_role) and not is_person else None
             await tx.members.set_role(organization.id, user_id, new_role, promoted_by=promoted_by)
             tx.record(events.user_role_updated(organization.id, user_id, membership.role, new_role))
             await void_grants(tx, organization.id, user_id, new_role, now)
@@ -145,7 +148,7 @@ async def remove(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> Non
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
         if user_id == caller.actor_id:
             raise CannotRemoveSelf
-        if membership.role is Role.OWNER:
+        if membership.is_owner:
             raise CannotRemoveOwner
         await _end_locked_membership(tx, membership, now)
 
@@ -162,7 +165,7 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, Capability.MEMBERS_MANAGE)
         membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
-        if membership.role is Role.OWNER:
+        if membership.is_owner:
             raise CannotResetOwner
         if membership.confirmed_at is None:  # the user has no relation to the organization yet (security R-5)
             raise MembershipNotConfirmed
@@ -196,7 +199,7 @@ async def leave(ports: Ports, caller: Person, slug: str) -> None:
         org_id = await tx.organizations.id_by_slug(slug) or refuse(OrganizationNotFound)
         await tx.organizations.lock(org_id) or refuse(OrganizationNotFound)
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-        if membership.role is Role.OWNER:
+        if membership.is_owner:
             raise OwnerCannotLeave
         await lock_own_account(tx, caller, now)
         await _end_locked_membership(tx, membership, now)
@@ -265,16 +268,16 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
             raise NewOwnerNotActive
         old = await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)
         # The old owner first: a unique index allows one owner, and is checked after each statement.
-        for membership, role in ((old, Role.ADMIN), (new, Role.OWNER)):
+        for membership, role in ((old, ADMIN), (new, OWNER)):
             await tx.members.set_role(organization.id, membership.user_id, role)
             tx.record(events.user_role_updated(organization.id, membership.user_id, membership.role, role))
         for address in (caller.email, account.email):
             await tx.email_queue.add(new_email(EmailKind.ORGANIZATION_TRANSFERRED, address, now, token=reason, org_id=organization.id))
         tx.record(events.owner_changed(organization.id, caller.user_id, new_owner_id, reason))
-        await void_grants(tx, organization.id, caller.user_id, Role.ADMIN, now)
+        await void_grants(tx, organization.id, caller.user_id, ADMIN, now)
 
 
-async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role | None, now: datetime) -> None:
+async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: RoleName | None, now: datetime) -> None:
     """End the grants of a user whose role was lowered, or who left (security R-4).
 
     These are the pending invitations that they may no longer give, and the invitations and roles that
@@ -283,11 +286,12 @@ async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: Role |
 
     `role` is the user's new role, or None if the user is no longer a member. The caller has stored it.
     """
-    for invitation in await tx.invitations.cancel_from(org_id, user_id, frozenset(Role) - grantable_roles(role), now):
+    rights = rights_of(role)
+    for invitation in await tx.invitations.cancel_from(org_id, user_id, [name for name in ROLES if not may_invite(rights, name)], now):
         tx.record(events.invitation_revoked(invitation))
-    manages = role is not None and has_capability(role, Capability.SERVICE_ACCOUNTS_MANAGE)
-    roles_above = frozenset(each for each in Role if each.is_above(role)) if role is not None and manages else None
-    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=roles_above)
+    manages_programs = Capability.SERVICE_ACCOUNTS_MANAGE in rights
+    of_roles = [name for name, each in ROLES.items() if not may_give(rights, each, to_program=True)] if manages_programs else None
+    await ended_secrets.end_credentials_in(tx, org_id, user_id, now, of_roles=of_roles)
     await void_stopped_accounts(tx, org_id, user_id, now)
 
 
@@ -306,11 +310,11 @@ async def void_promotions(tx: Transaction, org_id: UUID, account_id: UUID, now: 
 
     A role that a person has set since stays.
     """
-    for invitation in await tx.invitations.cancel_from(org_id, account_id, frozenset(Role) - {Role.MEMBER}, now):
+    for invitation in await tx.invitations.cancel_from(org_id, account_id, [name for name in ROLES if needs_roles_manage(name)], now):
         tx.record(events.invitation_revoked(invitation))
     for user_id, role in await tx.members.undo_promotions(org_id, account_id):
-        tx.record(events.user_role_updated(org_id, user_id, role, Role.MEMBER))
-        await void_grants(tx, org_id, user_id, Role.MEMBER, now)
+        tx.record(events.user_role_updated(org_id, user_id, role, MEMBER))
+        await void_grants(tx, org_id, user_id, MEMBER, now)
 
 
 async def revoke_invitations_to(tx: Transaction, org_id: UUID, user_ids: Sequence[UUID], now: datetime) -> None:

@@ -13,10 +13,10 @@ from uuid import UUID
 from core.accounts import own_account
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.kernel.access import AddressNotVerified, OrganizationNotFound, require_capability, require_sign_in
+from core.kernel.access import AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, require_right, require_sign_in
 from core.kernel.callers import Member, OrganizationCaller, OrganizationStatus, Person
 from core.kernel.errors import ProgramStopped, refuse
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import OWNER, Capability, Rights
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import KEEP, Keep, Slug, create_with_free_slug, new_id, provided
 from core.tenancy import events
@@ -29,7 +29,6 @@ from core.tenancy.model.organizations import (
     Organization,
     SlugTaken,
     TooManyWaiting,
-    to_membership_state,
 )
 
 if TYPE_CHECKING:
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 
 async def lock_organization_for(
     tx: Transaction, caller: OrganizationCaller, capability: Capability, *, inactive: bool = False
-) -> tuple[Organization, Role]:
+) -> tuple[Organization, Rights]:
     """Lock the caller's organization and membership, or service account, and check the capability again (security Z-5).
 
-    Return the organization and the caller's role. Every change by a member or a service account
+    Return the organization and the caller's rights. Every change by a member or a service account
     starts here, because the organization comes first in the lock order. With `inactive`, the
     organization may have any status.
 
@@ -51,12 +50,13 @@ async def lock_organization_for(
     """
     organization = await tx.organizations.lock(caller.acts_in.id) or refuse(OrganizationNotFound)
     if isinstance(caller, Member):
-        membership = await tx.members.lock(organization.id, caller.user_id)
-        role = None if membership is None else membership.role
+        rights = (await tx.members.lock(organization.id, caller.user_id) or refuse(NotOfThisOrganization)).rights
+    elif (live := await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id)) is not None:
+        rights = live
     else:
-        role = await tx.service_accounts.lock_live(organization.id, caller.account_id, caller.credential_id) or refuse(ProgramStopped)
-    context = require_capability(to_membership_state(organization, role), capability, inactive=inactive)
-    return organization, context.role
+        raise ProgramStopped
+    require_right(rights, capability, organization.status, inactive=inactive)
+    return organization, rights
 
 
 async def create(ports: Ports, caller: Person, slug: str, name: str) -> tuple[Organization, Membership]:
@@ -125,7 +125,7 @@ async def add_organization(tx: Transaction, ports: Ports, slug: Slug, name: str,
 
 async def add_first_owner(tx: Transaction, organization: Organization, owner_id: UUID, now: datetime) -> Membership:
     """Add the owner of a new organization, and record the organization's creation. The membership is confirmed."""
-    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=Role.OWNER, created_at=now, confirmed_at=now)
+    membership = Membership(id=new_id(), org_id=organization.id, user_id=owner_id, role=OWNER, created_at=now, confirmed_at=now)
     await tx.members.add(membership)
     tx.record(events.organization_created(organization))
     return membership

@@ -11,7 +11,7 @@ from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailOutcome, EmailResult, QueuedEmail
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM, Anonymous
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, rights_of
 from core.kernel.values import Email, new_id
 from core.mailing import preparation
 from core.tenancy import invitations, inviting
@@ -32,8 +32,8 @@ async def add_owner(ports: Ports, pool: Pool, slug: str) -> Member:
     account = await add_account(ports, f"owner@{slug}.example", None)
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.members.add(Membership(id=new_id(), org_id=org, user_id=account.id, role=Role.OWNER, created_at=now, confirmed_at=now))
-    context = OrganizationContext(org, slug, OrganizationStatus.ACTIVE, Role.OWNER)
+        await tx.members.add(Membership(id=new_id(), org_id=org, user_id=account.id, role=OWNER, created_at=now, confirmed_at=now))
+    context = OrganizationContext(org, slug, OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
     session = await sign_in(ports, account)
     return Member(user_id=account.id, email=account.email, email_verified=True, session_id=session.session_id, acts_in=context)
 

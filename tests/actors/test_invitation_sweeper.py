@@ -14,7 +14,7 @@ from actors.invitation_sweeper import JOB, invitation_sweeper
 from actors.mailbox import TimedMailbox
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import Email, digest, new_id
 from core.tenancy import invitations
 from core.tenancy.model import invitations as invitations_model
@@ -32,7 +32,7 @@ async def invite(ports: Ports, org: UUID, count: int, expires_at: datetime, name
             id=new_id(),
             org_id=org,
             email=Email(f"{name}-{number}@example.com"),
-            role=Role.MEMBER,
+            role=MEMBER,
             invited_by=new_id(),
             status=InvitationStatus.PENDING,
             token_hash=digest(str(new_id())),

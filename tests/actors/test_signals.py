@@ -35,7 +35,7 @@ from core.authentication.tokens import signing_keys
 from core.billing.model.provider_facts import SubscriptionFacts
 from core.kernel.causes import SYSTEM
 from core.kernel.deferred import Deferred
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import MEMBER, Permission
 from core.kernel.values import Email, digest, new_id
 from core.tenancy.model.invitations import Invitation, InvitationStatus
 from entrypoints import adapters_of_settings, wiring
@@ -123,7 +123,7 @@ async def invite(world: World, expires_at: datetime) -> None:
         id=new_id(),
         org_id=world.org,
         email=email,
-        role=Role.MEMBER,
+        role=MEMBER,
         invited_by=new_id(),
         status=InvitationStatus.PENDING,
         token_hash=digest(email),

@@ -10,7 +10,7 @@ from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNoti
 from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.kernel.callers import OrganizationStatus
 from core.kernel.policy import Policy
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from core.kernel.values import Email, Slug
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ReceivedInvitation
@@ -23,7 +23,7 @@ RECEIVED = ReceivedInvitation(
         id=UUID("4e7b1c52-90b1-4a6e-8e0b-6a0f1f7d2a33"),
         org_id=UUID("c1f4b8a0-2f6e-4f0e-9d0a-3f1c9a7b5e44"),
         email=Email("ada+o'neil&co@example.com"),
-        role=Role.ADMIN,
+        role=ADMIN,
         invited_by=UUID("9a5d3a60-6b1f-4b5e-8a52-0d9c3b7e1f55"),
         status=InvitationStatus.PENDING,
         token_hash=b"hash",

@@ -12,7 +12,7 @@ from core.authentication.model.login import EmailSignInOrigin, IssuedEmailSignIn
 from core.billing.model.provider_objects import MAX_PAGE_URL_LENGTH
 from core.billing.model.subscriptions import Purchase
 from core.kernel.policy import Policy, SupportContact
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import Email
 from core.provisioning.model.users import WelcomeContext
 from tests.adapters.messages import BASE_URL, INVITATION, MAIL, PATHS, RECEIVED, TEMPLATES, TOKEN, Page, normalize
@@ -289,9 +289,7 @@ def test_an_invitation_names_inviter_organization_role_and_expiry() -> None:
 
 
 def test_an_invitation_names_the_role_of_a_member() -> None:
-    message = TEMPLATES.compose(
-        replace(INVITATION, invitation=replace(RECEIVED, invitation=replace(RECEIVED.invitation, role=Role.MEMBER)))
-    )
+    message = TEMPLATES.compose(replace(INVITATION, invitation=replace(RECEIVED, invitation=replace(RECEIVED.invitation, role=MEMBER))))
     for part in (message.text, Page(message.html).visible_text):
         assert "to join Acme & <Sons> on Gatehouse as a member" in normalize(part)
 

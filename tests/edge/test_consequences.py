@@ -8,7 +8,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import ADMIN, Permission
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.fakes.outside import FakeClock
@@ -40,7 +40,7 @@ class World:
 @pytest.fixture
 async def world(app: QuartTrio, ports: Ports, pool: Pool) -> World:
     account, org = await add_account(ports, EMAIL, PASSWORD), await add_organization(pool, "acme")
-    await add_member(pool, org, account.id, Role.ADMIN, confirmed=True)
+    await add_member(pool, org, account.id, ADMIN, confirmed=True)
     browser = FakeBrowser(app)
     await browser.sign_in()
     return World(browser, pool, org, await add_service(pool, org, "shop"))

@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER
 from ports import Ports
 from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Answer, add_account, add_invitation, add_member, add_organization, run_sql
@@ -23,7 +23,7 @@ async def acme(ports: Ports, pool: Pool) -> UUID:
     """An organization with an owner and an application."""
     org = await add_organization(pool, "acme")
     owner = await add_account(ports, "ada@example.com", PASSWORD)
-    await add_member(pool, org, owner.id, Role.OWNER, confirmed=True)
+    await add_member(pool, org, owner.id, OWNER, confirmed=True)
     return org
 
 

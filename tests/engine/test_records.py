@@ -1,13 +1,17 @@
 """Records: select lists, rows, and the values of inserts and updates."""
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import LiteralString
 
 import pytest
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Column, Record
-from core.kernel.roles import Role
+
+
+class Role(StrEnum):
+    OWNER = "owner"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
 from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
-from core.kernel.display import ROLES, to_words
+from core.kernel.display import to_words
 from core.kernel.policy import PROVIDER_NAMES
 from core.kernel.providers import OwnMethod, Provider
-from core.kernel.roles import GRANTABLE, Role
+from core.kernel.roles import GRANTABLE, ROLES
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.base.rendering.templates import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
@@ -29,7 +29,6 @@ from tests.support.builders import run_sql
 TABLES: dict[str, tuple[object, object]] = {
     "subjects of emails": (SUBJECTS, EmailKind),
     "secrets in emails": (SECRET_TEXTS, NoticedSecret),
-    "roles": (ROLES, Role),
     "tasks": (TASKS, PendingTask),
     "scopes": (DESCRIPTIONS, ApiScope),
     "identity providers": (PROVIDER_NAMES, Provider),
@@ -52,11 +51,18 @@ def test_each_table_has_a_text_for_each_member() -> None:
 
 def test_the_labels_of_each_enumeration_are_readable_and_differ() -> None:
     found = list(enumerations())
-    assert {Role, OwnMethod, *LABELS} <= set(found)
+    assert {OwnMethod, *LABELS} <= set(found)
     for kind in found:
         labels = [LABELS.get(kind, {}).get(value) or to_words(value) for value in kind]
         assert len(set(labels)) == len(labels), kind
         assert all(label and "_" not in label and label[0] == label[0].upper() for label in labels), (kind, labels)
+
+
+def test_each_role_has_a_label_and_a_phrase() -> None:
+    assert [role.label for role in ROLES.values()] == [to_words(name) for name in ROLES]
+    phrases = [role.phrase for role in ROLES.values()]
+    assert all(phrases)
+    assert len({*phrases}) == len(phrases)
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.claims import Claims
 from core.kernel.policy import Policy
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
 from core.mailing import preparation
@@ -508,7 +508,7 @@ def make_device(user_id: UUID, now: datetime, **changes: Any) -> Device:
     return replace(plain, **changes)
 
 
-async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: Role = Role.MEMBER, **changes: Any) -> Invitation:
+async def add_invitation(ports: Ports, org: UUID, email: str = EMAIL, role: RoleName = MEMBER, **changes: Any) -> Invitation:
     """Add a pending invitation without an email.
 
     By default the inviter is a user without an account.

@@ -13,7 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.errors import StorageDown
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from entrypoints import logs
 from entrypoints.http.app import Edge
 from ports import Ports
@@ -50,7 +50,7 @@ def tenants(api: Api, ports: Ports, pool: Pool) -> Tenants:
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     """The members of the tenants, by name. Test modules that need more override this."""
     return CAST
 
@@ -62,7 +62,7 @@ def tenant_snapshots() -> TenantSnapshots:
 
 @pytest.fixture
 def prepared_tenants(
-    tenants: Tenants, cast: Mapping[str, Role], worker_database: Database, tenant_snapshots: TenantSnapshots
+    tenants: Tenants, cast: Mapping[str, RoleName], worker_database: Database, tenant_snapshots: TenantSnapshots
 ) -> PreparedTenants:
     return PreparedTenants(tenants, cast, worker_database, tenant_snapshots)
 
@@ -105,7 +105,7 @@ def browser(app: QuartTrio, clock: FakeClock, edge: Edge) -> SamlBrowser:
 async def owner_browser(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
     """A browser in which the owner of the organization acme, a new account, is signed in."""
     account = await add_account(ports)
-    await add_member(pool, await add_organization(pool, "acme"), account.id, Role.OWNER, confirmed=True)
+    await add_member(pool, await add_organization(pool, "acme"), account.id, OWNER, confirmed=True)
     browser = FakeBrowser(app)
     await browser.sign_in()
     return browser

@@ -9,7 +9,7 @@ from uuid import UUID
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import (
@@ -29,7 +29,7 @@ from tests.support.database import Database, Snapshot
 
 # The actions that change nothing: sign-ins of members to the platform, and refused changes.
 WITHOUT_CHANGE: Final = ("user.login.success", "access.refused", "security.mfa.failed")
-CAST: Final[Mapping[str, Role]] = {"owner": Role.OWNER, "admin": Role.ADMIN, "member": Role.MEMBER}
+CAST: Final[Mapping[str, RoleName]] = {"owner": OWNER, "admin": ADMIN, "member": MEMBER}
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Tenant:
     def token(self, name: str) -> str:
         return self.sessions[name].access_token
 
-    async def join(self, name: str, account: Account, role: Role = Role.MEMBER) -> None:
+    async def join(self, name: str, account: Account, role: RoleName = MEMBER) -> None:
         """Add a confirmed member."""
         await add_member(self.pool, self.org, account.id, role, confirmed=True)
         self.people[name] = account
@@ -117,7 +117,7 @@ class Tenant:
         invitation: dict[str, Any] = answer.json
         return invitation
 
-    async def add_pending_invitation(self, by: str, email: str, role: Role) -> str:
+    async def add_pending_invitation(self, by: str, email: str, role: RoleName) -> str:
         """Return the id of a pending invitation, which is inserted directly."""
         return str((await add_invitation(self.ports, self.org, email, role, invited_by=self.people[by].id)).id)
 
@@ -186,7 +186,7 @@ class Tenants:
     ports: Ports
     pool: Pool
 
-    async def add(self, slug: str = "acme", status: str = "active", cast: Mapping[str, Role] = CAST) -> Tenant:
+    async def add(self, slug: str = "acme", status: str = "active", cast: Mapping[str, RoleName] = CAST) -> Tenant:
         tenant = Tenant(self.api, self.ports, self.pool, await add_organization(self.pool, slug, status), slug)
         for name, role in cast.items():
             await tenant.join(name, await add_account(self.ports, f"{name}@{slug}.example", None), role)
@@ -217,7 +217,7 @@ class PreparedTenants:
     """Adds tenants from snapshots, which each worker takes once."""
 
     tenants: Tenants
-    cast: Mapping[str, Role]
+    cast: Mapping[str, RoleName]
     database: Database
     snapshots: TenantSnapshots
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from tests.support.builders import Answer
 from tests.support.tenants import Tenant
 
-CAST: Mapping[str, Role] = {"owner": Role.OWNER, "admin": Role.ADMIN, "deputy": Role.ADMIN, "member": Role.MEMBER, "further": Role.MEMBER}
+CAST: Mapping[str, RoleName] = {"owner": OWNER, "admin": ADMIN, "deputy": ADMIN, "member": MEMBER, "further": MEMBER}
 
 CALLS: dict[str, Callable[[Tenant, str, str], Awaitable[Answer]]] = {
     "list": lambda team, token, user_id: team.api.get(f"{team.path}/members", token=token),

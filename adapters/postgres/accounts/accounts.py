@@ -15,7 +15,6 @@ from adapters.postgres.kernel.verified_domains import verified_owner
 from core.accounts.model.accounts import Account, AccountOrigin, EmailTaken
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
-from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 
@@ -62,7 +61,7 @@ ACCOUNT_CONTROL: Final = Record(
     has_password="u.password_hash is not null",  # noqa: S106  (a condition)
     has_identity="exists (select 1 from identities i where i.user_id = u.id)",
     at_verified_domain=f"""coalesce({verified_owner("split_part(u.email, '@', 2)")} = %(org_id)s, false)""",
-    role=Column(sql="m.role", read=Role),
+    role="m.role",
     member_elsewhere="exists (select 1 from memberships o where o.user_id = u.id and o.org_id <> %(org_id)s)",
     end_user_elsewhere="""
         exists (select 1 from end_users e join organizations o on o.id = e.org_id where e.user_id = u.id and e.org_id <> %(org_id)s)

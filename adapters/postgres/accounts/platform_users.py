@@ -18,13 +18,12 @@ from core.accounts.model.platform import (
     UserMfaStatus,
     UserOrganization,
 )
-from core.kernel.roles import Role
 from core.kernel.values import Email, rfc3339
 
 
 def to_organizations(row: Row) -> tuple[UserOrganization, ...]:
     columns = (column or () for column in row)
-    return tuple(UserOrganization(id_, slug, name, Role(role)) for id_, slug, name, role in zip(*columns, strict=True))
+    return tuple(UserOrganization(id_, slug, name, role) for id_, slug, name, role in zip(*columns, strict=True))
 
 
 FOUND_USER: Final = Record(

@@ -5,9 +5,12 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import to_list
 from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED, OrganizationFigures, PendingTask
 from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
+from core.kernel.roles import ROLES, needs_roles_manage
 
+ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 # `to_figures` reads the columns in this order: members, services, then the tasks as in TASKS.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
@@ -23,7 +26,7 @@ FIGURES: Final = f"""
                 where i.org_id = o.id and i.status = 'pending' and i.expires_at > %(now)s limit {MOST_COUNTED}) i),
            (select count(*) from (
                 select from memberships m
-                where m.org_id = o.id and m.role in ('owner', 'admin') and m.confirmed_at is not null
+                where m.org_id = o.id and m.role in ({ADMINS}) and m.confirmed_at is not null
                   and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
            (select count(*) from (
                 select from saml_certificates c

@@ -5,11 +5,10 @@ from typing import Final, LiteralString
 from adapters.postgres.accounts.accounts import PROFILE
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row
 from adapters.postgres.programs.api_resources import is_active
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, RequestedClaims, ResourceGrant, Scope, UserFacts
-from core.kernel.roles import Role
 from core.kernel.values import Email
 
 GRANT_WIDTH: Final = 8  # of the columns that `to_grant` reads
@@ -100,7 +99,7 @@ USER_FACTS: Final = Record(
     org="coalesce(vo.slug, '')",
     org_id="vo.id",
     org_name="coalesce(vo.name, '')",
-    role=Column(sql="m.role", read=Role),
+    role="m.role",
     scopes_in_id_token="coalesce(v.id_token_claims, true)",  # noqa: S106  (a column)
     entitlement=ENTITLEMENT.as_field(),
 )

@@ -24,7 +24,6 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant
 from core.authentication.model.sessions import UNNAMED_PRESENTER, IntrospectedSession, Presenter, RefreshTokenState, RotatedSession
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Role
 from core.kernel.values import Email
 
 # Whether the presenter may use the token. A named presenter must be the application of the session.
@@ -72,7 +71,7 @@ REFRESH_TOKEN_STATE: Final = Record(
     is_previous="t.generation + 1 = (select max(generation) from refresh_tokens where session_id = s.id)",
     session_is_live=f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE}",
     organization_status=Column(sql="o.status", read=OrganizationStatus),
-    role=Column(sql="m.role", read=Role),
+    role="m.role",
     may_use_service=MAY_USE_SERVICE,
     fits=PRESENTER_MAY_USE,
     has_key=PRESENTER_HAS_KEY,

@@ -14,7 +14,7 @@ from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
-from core.kernel.roles import Role
+from core.kernel.roles import rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
@@ -30,9 +30,16 @@ SIGN_IN: Final = Record(
     used_second_factor="coalesce(s.second_factor, false) and not s.mfa_missing",
     needs_second_factor="u.mfa_enabled_at is not null",
 )
-ORGANIZATION: Final = Record(OrganizationContext, "o", status=OrganizationStatus, role=Column(sql="m.role", read=Role))
+ORGANIZATION: Final = Record(
+    OrganizationContext, "o", status=OrganizationStatus, role="m.role", rights=Column(sql="m.role", read=rights_of)
+)
 MEMBERSHIP: Final = Record(
-    MembershipState, "a", status=OrganizationStatus, role=Column(sql="am.role", read=Role), confirmed="am.confirmed_at is not null"
+    MembershipState,
+    "a",
+    status=OrganizationStatus,
+    role="am.role",
+    rights=Column(sql="coalesce(am.role, '')", read=rights_of),
+    confirmed="am.confirmed_at is not null",
 )
 
 

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import EndedCredential
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust
 
@@ -61,7 +61,7 @@ class Credentials(Repository):
         await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
 
     async def end_created_by(
-        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[Role] | None = None
+        self, user_id: UUID, org_id: UUID | None, *, everywhere: bool, of_roles: Collection[RoleName] | None = None
     ) -> list[EndedCredential]:
         sql = f"""
             with ended as (
@@ -74,7 +74,7 @@ class Credentials(Repository):
             ENDED.read, sql, user_id=user_id, org_id=org_id, everywhere=everywhere, of_roles=None if of_roles is None else list(of_roles)
         )
 
-    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[Role]) -> list[EndedCredential]:
+    async def end_created_by_others(self, org_id: UUID, account_id: UUID, makers: Collection[RoleName]) -> list[EndedCredential]:
         sql = f"""
             with ended as (
                 delete from credentials c

@@ -13,7 +13,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
-from core.kernel.roles import Role
+from core.kernel.roles import rights_of
 from core.programs.model.credentials import LAST_USED_PRECISION, PipelineTrust, ProgramClient, ProgramKind, StoredCredential
 
 # In the order of `to_program_client`. A service account that is not live is no client.
@@ -43,7 +43,7 @@ def to_program_client(row: Row, wait: float | None = None) -> ProgramClient:
         org_id=org_id,
         org_slug=slug,
         status=None if status is None else OrganizationStatus(status),
-        role=None if role is None else Role(role),
+        rights=None if role is None else rights_of(role),
         scopes=None if scopes is None else frozenset(ApiScope(scope) for scope in scopes),
         wait=wait,
         expires_at=expires_at,

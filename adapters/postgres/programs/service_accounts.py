@@ -1,36 +1,41 @@
 """Service accounts of organizations and of the platform."""
 
 from datetime import datetime
+from itertools import product
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.kernel.roles import to_list
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import MembershipState, OrganizationStatus
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ROLES, Capability, Rights, rights_of
 from core.kernel.values import Email, Page, PageResult
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
     ServiceAccount,
     ServiceAccountContext,
     in_declared_order,
+    may_manage,
+    rights_of_account,
     scopes_in_order,
 )
 
+# The roles of an owner and of an account that such an owner may manage.
+PAIRS: Final = ", ".join(f"({to_list(pair)})" for pair in product(ROLES, ROLES) if may_manage(rights_of(pair[0]), pair[1]))
 # The owner could create the account `a` now (`service_accounts.may_manage`).
-OWNER_MAY_OWN: Final = """
+OWNER_MAY_OWN: Final = f"""
     exists (
         select 1 from users u left join memberships m on m.org_id = a.org_id and m.user_id = u.id
         where u.id = a.owner_id and u.deactivated_at is null and u.anonymized_at is null
           and case when a.org_id is null then u.is_platform_owner
-              else m.role = 'owner' or m.role = 'admin' and a.role in ('admin', 'member') end)"""
+              else (m.role, a.role) in ({PAIRS}) end)"""
 SERVICE_ACCOUNT: Final = Record(
     ServiceAccount,
     "a",
-    role=Role,
     scopes=Column(read=lambda names: frozenset(map(ApiScope, names)), write=scopes_in_order),
     granted=Column(read=lambda names: frozenset(map(Capability, names)), write=in_declared_order),
 )
@@ -58,9 +63,11 @@ def to_listed(row: Row) -> ListedServiceAccount:
 
 def to_context(row: Row) -> ServiceAccountContext:
     name, org_id, role, scopes, granted, id_, slug, status = row
-    own_role = None if role is None else Role(role)
-    acts_in = None if id_ is None else MembershipState(id_, slug, OrganizationStatus(status), own_role if id_ == org_id else None)
-    return ServiceAccountContext(name, org_id, own_role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
+    acts_in = None
+    if id_ is not None:
+        role_there = role if id_ == org_id else None
+        acts_in = MembershipState(id_, slug, OrganizationStatus(status), role_there, rights_of(role_there))
+    return ServiceAccountContext(name, org_id, role, _scopes(scopes), frozenset(Capability(right) for right in granted), acts_in)
 
 
 class ServiceAccounts(Repository):
@@ -93,14 +100,14 @@ class ServiceAccounts(Repository):
         sql = f"select {SERVICE_ACCOUNT_SUMMARY} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
         return await self._one(lambda row: AccountSummary(str(row[0]), *row[1:]), sql, org_id=org_id, account_id=account_id)
 
-    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Role | None:
+    async def lock_live(self, org_id: UUID | None, account_id: UUID, credential_id: UUID) -> Rights | None:
         sql = f"""
             select a.role from service_accounts a
             join credentials c on c.id = %(credential_id)s and c.client_id = a.id
             where a.id = %(account_id)s and a.org_id is not distinct from %(org_id)s and {OWNER_MAY_OWN}
             for share of a, c"""
         return await self._one(
-            lambda row: Role(row[0] or Role.OWNER), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
+            lambda row: rights_of_account(row[0]), sql, org_id=org_id, account_id=account_id, credential_id=credential_id
         )
 
     async def lock(self, org_id: UUID | None, account_id: UUID) -> ServiceAccount | None:
@@ -126,5 +133,7 @@ class ServiceAccounts(Repository):
         return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, owner_id=owner_id)
 
     async def may_promote(self, org_id: UUID, account_id: UUID) -> bool | None:
-        sql = f"select a.role = 'owner' and {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
-        return await self._one(lambda row: bool(row[0]), sql, org_id=org_id, account_id=account_id)
+        sql = f"select a.role, {OWNER_MAY_OWN} from service_accounts a where a.org_id = %(org_id)s and a.id = %(account_id)s"
+        return await self._one(
+            lambda row: row[1] and Capability.ROLES_MANAGE in rights_of(row[0]), sql, org_id=org_id, account_id=account_id
+        )

@@ -8,7 +8,6 @@ from adapters.postgres.applications.service_access import is_blocked
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.provisioning.filters import ACTIVE, CREATED, UPDATED, user_name
 from core.accounts.model.profiles import NO_PROFILE, Profile
-from core.kernel.roles import Role
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import ScimUser
@@ -50,7 +49,7 @@ SCIM_USER: Final = Record(
     active=ACTIVE,
     created_at=CREATED,
     updated_at=UPDATED,
-    role=Column(sql="k.role", read=Role),
+    role="k.role",
     is_blocked="b.user_id is not null",
     is_anonymized="u.anonymized_at is not null",
     is_provisioned="coalesce(s.provisioned, false)",

@@ -12,7 +12,6 @@ from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.provisioning.filters import condition
 from adapters.postgres.provisioning.user_queries import BY_ID, NON_MEMBERS, PAGE, SCIM_PROFILE, SCIM_USER, filtered_page, group_members_of
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
 from core.kernel.values import Email, PageResult, parse_id
 from core.provisioning.model.directories import ScimTokenInvalid
 from core.provisioning.model.filters import ScimFilter
@@ -23,7 +22,7 @@ from core.tenancy.model.organizations import Membership
 
 
 def to_group_member(row: Row) -> GroupMember:
-    return GroupMember(row[0], None if row[1] is None else Role(row[1]), row[2], row[3], row[4])
+    return GroupMember(row[0], row[1], row[2], row[3], row[4])
 
 
 class ScimUsers(Repository):

@@ -9,13 +9,13 @@ from adapters.postgres.accounts.accounts import SERVICE_ACCOUNT_SUMMARY
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 
-INVITATION: Final = Record(Invitation, "i", email=Email, role=Role, status=InvitationStatus)
+INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus)
 STATUS_NOW: Final = "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end"
-INVITATION_NOW: Final = Record(Invitation, "i", email=Email, role=Role, status=Column(sql=STATUS_NOW, read=InvitationStatus))
+INVITATION_NOW: Final = Record(Invitation, "i", email=Email, status=Column(sql=STATUS_NOW, read=InvitationStatus))
 # COLUMNS, but a pending invitation that has passed its expiry reads as expired, even before the
 # sweeper marks it.
 INSERT: Final = INVITATION.insert("invitations")
@@ -98,13 +98,13 @@ class Invitations(Repository):
                 where org_id = %(org_id)s and id = %(invitation_id)s and status = 'pending'"""
         return await self._run(sql, org_id=org_id, invitation_id=invitation_id, status=status, now=now) == 1
 
-    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[Invitation]:
         sql = f"""
             update invitations i set status = 'cancelled', ended_at = %(now)s
             where i.org_id = %(org_id)s and i.invited_by = %(invited_by)s and i.status = 'pending' and i.role = any(%(roles)s)
               and i.expires_at > %(now)s
             returning {INVITATION.columns}"""
-        return await self._all(INVITATION.read, sql, org_id=org_id, invited_by=invited_by, roles=[role.value for role in roles], now=now)
+        return await self._all(INVITATION.read, sql, org_id=org_id, invited_by=invited_by, roles=list(roles), now=now)
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:
         sql = f"""

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page
 from core.tenancy.model.members import AlreadyMember, ListedMember, MemberAccount, MemberOrder, MembersPage
 from core.tenancy.model.organizations import Membership, effective_limit
 
-MEMBERSHIP: Final = Record(Membership, "m", role=Role)
+MEMBERSHIP: Final = Record(Membership, "m")
 INSERT: Final = MEMBERSHIP.insert("memberships", "promoted_by")
 # Callers append SQL for the id of the organization.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
@@ -31,7 +31,7 @@ class Members(Repository):
     constraints: ClassVar = {"memberships_org_user_key": AlreadyMember}
 
     async def page(
-        self, org_id: UUID, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+        self, org_id: UUID, role: RoleName | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
         # Keep a statement for each kind of list: a single one would get one query plan, in which no
         # index gives the order. The page comes before the join, so that only its members are
@@ -87,22 +87,23 @@ class Members(Repository):
             from added where o.id = added.org_id"""
         await self._run(sql, **MEMBERSHIP.values(membership), promoted_by=promoted_by)
 
-    async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
+    async def set_role(self, org_id: UUID, user_id: UUID, role: RoleName, *, promoted_by: UUID | None = None) -> None:
         sql = """
             update memberships set role = %(role)s, promoted_by = %(promoted_by)s
             where org_id = %(org_id)s and user_id = %(user_id)s"""
         await self._run(sql, org_id=org_id, user_id=user_id, role=role, promoted_by=promoted_by)
 
-    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
-        # A service account makes no owners. The condition keeps the owner if a later release has a bug.
+    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, RoleName]]:
+        # Only roles above member have `promoted_by`. A service account makes no owners. The
+        # condition keeps the owner if a later release has a bug.
         sql = """
             with promoted as materialized (
                 select id, user_id, role from memberships
-                where org_id = %(org_id)s and promoted_by = %(account_id)s and role not in ('member', 'owner')
+                where org_id = %(org_id)s and promoted_by = %(account_id)s and role <> 'owner'
                 order by user_id for no key update)
             update memberships m set role = 'member', promoted_by = null from promoted p
             where m.id = p.id returning p.user_id, p.role"""
-        return await self._all(lambda row: (row[0], Role(row[1])), sql, org_id=org_id, account_id=account_id)
+        return await self._all(lambda row: (row[0], row[1]), sql, org_id=org_id, account_id=account_id)
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         # The directory forgets the user, and cannot restore them.

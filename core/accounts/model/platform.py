@@ -9,7 +9,7 @@ from uuid import UUID
 
 from core.accounts.model.mfa import MfaStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email
 
 
@@ -97,7 +97,7 @@ class UserOrganization:
     id: UUID
     slug: str
     name: str
-    role: Role
+    role: RoleName
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ program, its credentials that they made end, and who answers for the program get
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -13,13 +14,13 @@ from uuid import UUID
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
-from core.kernel.roles import Role
+from core.kernel.roles import ROLES, RoleName, find_role, may_give
 
 if TYPE_CHECKING:
     from ports.storage import Transaction
 
 
-async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: frozenset[Role] | None) -> None:
+async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: Collection[RoleName] | None) -> None:
     """End the credentials that a user made, of an organization's service accounts with these roles, or of all its programs if None.
 
     The caller has changed the user's role.
@@ -27,9 +28,9 @@ async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: 
     await _report(tx, await tx.credentials.end_created_by(user_id, org_id, everywhere=False, of_roles=of_roles), now)
 
 
-async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: Role, now: datetime) -> None:
-    """End the credentials of a service account that users with a role below `role` made. The caller has given the account this role."""
-    makers = frozenset(each for each in Role if not role.is_above(each))
+async def end_credentials_of_raised(tx: Transaction, org_id: UUID, account_id: UUID, role: RoleName, now: datetime) -> None:
+    """End the credentials of a service account, except those of makers who may give it `role`. The caller has given it this role."""
+    makers = [name for name, each in ROLES.items() if may_give(each.rights, find_role(role), to_program=True)]
     await _report(tx, await tx.credentials.end_created_by_others(org_id, account_id, makers), now)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.kernel.errors import Invalid
 from core.kernel.providers import Provider
-from core.kernel.roles import Capability, Role, has_capability
+from core.kernel.roles import Capability, Rights
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
 DEFAULT_RANGE: Final = timedelta(days=30)  # the length of a date range without a start, and the period for "new" and "active" users
@@ -153,6 +153,6 @@ def compute_days(now: datetime) -> DateRange:
     return DateRange(today - timedelta(days=DAYS - 1), today)
 
 
-def select_tasks(tasks: Mapping[PendingTask, int], role: Role) -> dict[PendingTask, int]:
-    """Return the tasks that this role can do, in the order of PendingTask."""
-    return {task: tasks[task] for task in PendingTask if task in tasks and has_capability(role, CAPABILITIES[task])}
+def select_tasks(tasks: Mapping[PendingTask, int], rights: Rights) -> dict[PendingTask, int]:
+    """Return the tasks that a member with these rights can do, in the order of PendingTask."""
+    return {task: tasks[task] for task in PendingTask if task in tasks and CAPABILITIES[task] in rights}

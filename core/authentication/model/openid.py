@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
 from core.billing.model.subscriptions import Entitlement
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
@@ -174,7 +174,7 @@ class UserFacts:
     org: str = ""
     org_id: UUID | None = None
     org_name: str = ""
-    role: Role | None = None
+    role: RoleName | None = None
     entitlement: Entitlement
     scopes_in_id_token: bool = True  # whether the application wants the claims of scopes in its ID tokens
 
@@ -196,7 +196,7 @@ class UserFacts:
             "plan": self.entitlement.plan,
             "subscription_status": self.entitlement.status,
             "features": None if self.entitlement.features is None else list(self.entitlement.features),
-            "roles": [self.role.value] if self.role else [],
+            "roles": [self.role] if self.role else [],
         }
         return {name: value for name, value in values.items() if name in names and value is not None}
 

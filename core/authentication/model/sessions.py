@@ -20,7 +20,7 @@ from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email, new_id
 
 # A race is lost when another request refreshes the tokens of the same session at the same moment.
@@ -249,7 +249,7 @@ class RefreshTokenState:
     session_is_live: bool
     org_id: UUID | None
     organization_status: OrganizationStatus | None
-    role: Role | None
+    role: RoleName | None
     service_id: UUID | None
     may_use_service: bool  # the service exists, the user uses it and is not blocked, and the session has a required second factor
     fits: bool  # the presenter may use the token

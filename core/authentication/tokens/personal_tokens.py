@@ -49,7 +49,7 @@ from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
 from core.kernel.callers import Member, OrganizationCaller, Person, to_acting_member, to_member
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, Rights
 from core.kernel.values import Page, PageResult, digest, new_id
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -78,11 +78,11 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
     async with ports.storage.transaction(by=caller) as tx:
         # Lock order: the organization, the membership, then the account. A transaction that ends the
         # membership locks them too before it ends the sessions in the organization.
-        organization, role = (None, None) if request.org_slug is None else await _lock_membership(tx, caller, request.org_slug)
+        organization, rights = (None, None) if request.org_slug is None else await _lock_membership(tx, caller, request.org_slug)
         account = await lock_own_account(tx, caller, now)
         if account.email_verified_at is None:
             raise AddressNotVerified
-        _check_scopes(scopes, role)
+        _check_scopes(scopes, rights)
         if await tx.personal_tokens.count_live(account.id, now) >= MAX_LIVE_TOKENS:
             raise TooManyPersonalTokens
         token = PersonalToken(
@@ -107,10 +107,10 @@ async def create(ports: Ports, caller: Person, request: NewPersonalToken) -> tup
     return token, secret
 
 
-def available_scopes(role: Role | None) -> tuple[ApiScope, ...]:
-    """Return the scopes that a token can have: the scopes of this role in an organization, or of the own account if `role` is None."""
-    if role is not None:
-        return allowed_scopes(role, None)
+def available_scopes(rights: Rights | None) -> tuple[ApiScope, ...]:
+    """Return the scopes that a token can have: in an organization, those of these rights, or for the own account if `rights` is None."""
+    if rights is not None:
+        return allowed_scopes(rights, None)
     return ApiScope.ACCOUNT_READ, ApiScope.ACCOUNT_WRITE
 
 
@@ -129,19 +129,19 @@ async def revoke_own(ports: Ports, caller: Person, token_id: UUID) -> None:
         tx.record(events.personal_token_revoked(token))
 
 
-async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[Organization, Role]:
+async def _lock_membership(tx: Transaction, caller: Person, slug: str) -> tuple[Organization, Rights]:
     # One refusal for both: the body must not reveal which organizations exist (security B-5).
     org_id = await tx.organizations.id_by_slug(slug) or refuse(NotOfThisOrganization)
     organization = await tx.organizations.lock(org_id) or refuse(NotOfThisOrganization)
     membership = await tx.members.lock(org_id, caller.user_id) or refuse(NotOfThisOrganization)
-    require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
+    context = require_capability(organizations_model.to_membership_state(organization, membership.role), Capability.ORGANIZATION_VIEW)
     if not organization.personal_tokens:
         raise PersonalTokensOff
-    return organization, membership.role
+    return organization, context.rights
 
 
-def _check_scopes(scopes: frozenset[ApiScope], role: Role | None) -> None:
-    available = available_scopes(role)
+def _check_scopes(scopes: frozenset[ApiScope], rights: Rights | None) -> None:
+    available = available_scopes(rights)
     if refused := in_order(scopes.difference(available)):
         raise PersonalTokenScopeRefused(refused, available)
 

@@ -10,7 +10,7 @@ from core.applications.model.services import Service
 from core.eventing.model.webhooks import Webhook
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.kernel.errors import Invalid
-from core.kernel.roles import Role
+from core.kernel.roles import ROLES, RoleName
 from core.kernel.values import Email, Slug
 from core.programs.model.api_resources import ApiResource, ResourceScope
 from core.programs.model.credentials import CredentialKind, NewCredential
@@ -119,7 +119,7 @@ SAML: Final = SamlConfiguration(
 )
 
 
-def member_email(slug: Slug, role: Role) -> Email:
+def member_email(slug: Slug, role: RoleName) -> Email:
     """Return the address of the member with this role."""
     return Email(f"{role}@{slug}.example")
 
@@ -131,5 +131,5 @@ def customer_email(slug: Slug, name: str) -> Email:
 
 def all_addresses() -> list[Email]:
     """Return the addresses of all accounts."""
-    members = [member_email(slug, role) for slug in ORGANIZATIONS for role in Role]
+    members = [member_email(slug, role) for slug in ORGANIZATIONS for role in ROLES]
     return [PLATFORM_OWNER, *members, *(customer_email(slug, name) for slug in ORGANIZATIONS for name in END_USERS)]

@@ -81,8 +81,8 @@ def _to_program(client: OAuthClient) -> ProgramClient:
 
 
 def _api_scopes(account: ProgramClient) -> Sequence[ApiScope]:
-    if account.role is not None:
-        return allowed_scopes(account.role, account.scopes)
+    if account.rights is not None:
+        return allowed_scopes(account.rights, account.scopes)
     of_platform = (scope for scope in ApiScope if scope.area.is_of_platform)
     return in_order(scope for scope in of_platform if account.scopes is None or scope in account.scopes)
 

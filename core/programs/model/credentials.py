@@ -12,7 +12,7 @@ from core.kernel import uris
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import Role
+from core.kernel.roles import Rights
 from core.kernel.values import is_printable
 
 MAX_STORED: Final = 2  # live secrets and keys of a program, so that a new one can replace an old one without downtime
@@ -141,7 +141,7 @@ class ProgramClient:
     """A service account or an API resource that authenticated at an endpoint for clients.
 
     A service account is live: its owner could create it now. `org_id`, `org_slug` and `status` are None
-    for the platform's. `role` and `scopes` are those of a service account. `wait` is the number of
+    for the platform's. `rights` and `scopes` are those of an organization's service account. `wait` is the number of
     seconds until the program may send a request, or None if the request was not counted. `expires_at` is
     the end (UTC) of the credential, or None.
     """
@@ -152,7 +152,7 @@ class ProgramClient:
     org_id: UUID | None = None
     org_slug: str | None = None
     status: OrganizationStatus | None = None
-    role: Role | None = None
+    rights: Rights | None = None
     scopes: frozenset[ApiScope] | None = None
     wait: float | None = None
     expires_at: datetime | None = None

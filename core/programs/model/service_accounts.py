@@ -9,12 +9,12 @@ from uuid import UUID
 from core.kernel.api_scopes import ApiScope, Area, in_order
 from core.kernel.callers import MembershipState
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.roles import GRANTABLE, Capability, Role, has_capability
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, RoleName, find_role, may_give, rights_of
 from core.kernel.values import Email
 
 MAX_ACCOUNTS: Final = 100  # of an organization, and of the platform
 
-_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with the role owner
+_PROMOTING: Final = frozenset({Capability.MEMBERS_MANAGE, Capability.ROLES_MANAGE})  # with a role that has `roles.manage`
 
 
 class ServiceAccountNotFound(NotFound):
@@ -103,7 +103,7 @@ class ServiceAccount:
     org_id: UUID | None  # None: of the platform, which has no roles
     name: str
     owner_id: UUID  # the user who answers for it
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability] = frozenset()
     created_by: UUID
@@ -135,27 +135,40 @@ class ServiceAccountContext:
 
     name: str
     org_id: UUID | None  # None: of the platform
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope] | None  # None: all that the role allows
     granted: frozenset[Capability]
     acts_in: MembershipState | None
 
 
-def parse_role(name: str | None, *, of_platform: bool) -> Role | None:
+def parse_role(name: str | None, *, of_platform: bool) -> RoleName | None:
     """Return the role with this name. A service account of the platform has none. Raises: ServiceAccountRoleUnknown."""
     if of_platform and name is None:
         return None
-    if of_platform or name is None or name not in Role.__members__.values():
+    role = find_role(name)
+    if of_platform or role is None:
         raise ServiceAccountRoleUnknown
-    return Role(name)
+    return role.name
 
 
-def may_manage(manager: Role, role: Role | None) -> bool:
-    """Return whether a user with the role `manager` may create, change or own a service account with `role` (security R-1).
+def rights_of_account(role: str | None) -> Rights:
+    """Return the rights of a service account with this role, before its scopes narrow them. `role` is None on the platform."""
+    return PLATFORM_RIGHTS if role is None else rights_of(role)
 
-    `role` is None on the platform, where platform owners count as owners.
+
+def may_manage(manager: Rights, role: RoleName | None) -> bool:
+    """Return whether a user with these rights may create, change or own a service account with `role` (security R-1).
+
+    `role` is None on the platform.
     """
-    return has_capability(manager, Capability.SERVICE_ACCOUNTS_MANAGE) and (role is None or not role.is_above(manager))
+    if role is None:
+        return Capability.PLATFORM_OWN in manager
+    return Capability.SERVICE_ACCOUNTS_MANAGE in manager and may_give(manager, find_role(role), to_program=True)
+
+
+def may_grant(manager: Rights) -> bool:
+    """Return whether a user with these rights may grant capabilities by name, and name other users as owners of service accounts."""
+    return not manager.isdisjoint({Capability.ORGANIZATION_OWN, Capability.PLATFORM_OWN})
 
 
 def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
@@ -165,7 +178,11 @@ def possible_scopes(*, of_platform: bool) -> list[ApiScope]:
 
 def loses_promotion(old: ServiceAccount, new: ServiceAccount) -> bool:
     """Return whether the account loses a way to give roles above member (security R-4)."""
-    return old.role is Role.OWNER and (new.role is not Role.OWNER or not old.granted & _PROMOTING <= new.granted)
+    return _gives_roles(old) and not (_gives_roles(new) and old.granted & _PROMOTING <= new.granted)
+
+
+def _gives_roles(account: ServiceAccount) -> bool:
+    return Capability.ROLES_MANAGE in rights_of(account.role)
 
 
 def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> frozenset[ApiScope] | None:
@@ -178,20 +195,20 @@ def check_scopes(scopes: Iterable[ApiScope] | None, *, of_platform: bool) -> fro
     return distinct_scopes
 
 
-def parse_capabilities(names: Iterable[str], role: Role | None) -> frozenset[Capability]:
-    """Return the capabilities with these names, if a service account with this role can be granted them. `role` is None on the platform.
+def parse_capabilities(names: Iterable[str], rights: Rights) -> frozenset[Capability]:
+    """Return the capabilities with these names, if a service account with these rights can be granted them.
 
     Raises: CapabilityNotGrantable.
     """
     distinct_names = frozenset(names)
-    if refused := distinct_names - frozenset(grantable_capabilities(role)):
+    if refused := distinct_names - frozenset(grantable_capabilities(rights)):
         raise CapabilityNotGrantable(refused)
     return frozenset(Capability(name) for name in distinct_names)
 
 
-def grantable_capabilities(role: Role | None) -> list[Capability]:
-    """Return the capabilities that can be granted to a service account with this role, or to one of the platform."""
-    return [each for each in GRANTABLE if (each.is_of_platform if role is None else has_capability(role, each))]
+def grantable_capabilities(rights: Rights) -> list[Capability]:
+    """Return the capabilities that can be granted to a service account with these rights."""
+    return [each for each in GRANTABLE if each in rights]
 
 
 def in_declared_order(capabilities: Iterable[Capability]) -> list[Capability]:

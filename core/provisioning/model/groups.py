@@ -12,7 +12,7 @@ from uuid import UUID
 
 from core.kernel.callers import ScimClient
 from core.kernel.errors import Invalid, NotFound, Unsupported, refuse
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import KEEP, Keep, parse_id
 from core.provisioning.model.filters import FieldValue, ScimField, ScimFilter, comparisons, matches
 from core.provisioning.model.grammar import FilterInvalid, FilterOperator, Or, ParsedComparison, ParsedFilter
@@ -57,7 +57,7 @@ class GroupMember:
     """The group state of a user that the directory knows."""
 
     user_id: UUID
-    role: Role | None  # None: not in the group
+    role: RoleName | None  # None: not in the group
     is_blocked: bool  # by the directory, and therefore not a member until it activates the user
     is_platform_owner: bool
     is_provisioned: bool  # by this directory
@@ -65,7 +65,7 @@ class GroupMember:
     @property
     def is_protected(self) -> bool:
         """Return whether SCIM cannot remove this user from the group (security C-3)."""
-        return self.role is Role.OWNER or self.is_platform_owner
+        return self.role == OWNER or self.is_platform_owner
 
 
 def to_group(organization: Organization, external_id: str | None) -> ScimGroup:

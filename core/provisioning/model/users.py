@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.errors import Conflict, Forbidden, Invalid, NotFound
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import Email, EmailInvalid
 from core.provisioning.model.patches import PatchResult
 from core.provisioning.model.profiles import FURTHER_ATTRIBUTES, ScimProfile
@@ -89,7 +89,7 @@ class ScimUser:
     active: bool
     created_at: datetime  # when the directory provisioned the user, or else when the membership began
     updated_at: datetime  # when one of these fields last changed
-    role: Role | None  # None: not a member
+    role: RoleName | None  # None: not a member
     is_blocked: bool  # by this directory
     is_platform_owner: bool
     is_anonymized: bool
@@ -99,7 +99,7 @@ class ScimUser:
     @property
     def is_protected(self) -> bool:
         """Return whether SCIM cannot change this user (security C-3)."""
-        return self.role is Role.OWNER or self.is_platform_owner
+        return self.role == OWNER or self.is_platform_owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Conflict, Invalid, Limited, NotFound, Refusal
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from core.kernel.values import Email, digest
 from core.tenancy.model import members
 
@@ -109,7 +109,7 @@ class Invitation:
     id: UUID
     org_id: UUID
     email: Email
-    role: Role
+    role: RoleName
     invited_by: UUID
     status: InvitationStatus
     # SHA-256, 32 bytes: of the token in the email, and of the one in the response to the inviter. None
@@ -169,8 +169,8 @@ def parse_token(token: str) -> tuple[bytes, bool]:
     return (bytes.fromhex(token), True) if _HASH.fullmatch(token) else (digest(token), False)
 
 
-def parse_invitable_role(name: str) -> Role:
+def parse_invitable_role(name: str) -> RoleName:
     """Return the role with this name, if an invitation can offer it. Raises: OwnerNotInvitable, RoleUnknown."""
-    if name == Role.OWNER:
+    if name == OWNER:
         raise OwnerNotInvitable
     return members.parse_assignable_role(name)

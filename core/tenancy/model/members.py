@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import Capability, Role, has_capability
+from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
 
@@ -130,24 +130,19 @@ class MembersPage:
     limit: Limit
 
 
-def parse_assignable_role(name: str) -> Role:
-    """Return the role with this name, if an admin or the owner can assign it to a member. Raises: OwnershipNotAssignable, RoleUnknown."""
-    match name:
-        case Role.OWNER:
-            raise OwnershipNotAssignable
-        case Role.ADMIN | Role.MEMBER:
-            return Role(name)
-    raise RoleUnknown
+def parse_assignable_role(name: str) -> RoleName:
+    """Return the name of this role, if it can be assigned to a member. Raises: OwnershipNotAssignable, RoleUnknown."""
+    role = find_role(name)
+    if role is None:
+        raise RoleUnknown
+    if role not in assignable():
+        raise OwnershipNotAssignable
+    return role.name
 
 
-def grantable_roles(role: Role | None) -> frozenset[Role]:
-    """Return the roles that a user with `role` may give to others (security R-4).
-
-    `role` is None for a user who is not a member. They may give no roles.
-    """
-    if role is None or not has_capability(role, Capability.MEMBERS_MANAGE):
-        return frozenset()
-    return frozenset({Role.ADMIN, Role.MEMBER}) if has_capability(role, Capability.ROLES_MANAGE) else frozenset({Role.MEMBER})
+def may_invite(rights: Rights, role: str) -> bool:
+    """Return whether a caller with these rights may invite a person to this role (security R-4)."""
+    return Capability.MEMBERS_MANAGE in rights and may_give(rights, find_role(role))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +159,7 @@ class AccountControl:
     has_password: bool
     has_identity: bool  # an identity at any identity provider
     at_verified_domain: bool  # the account's address is at a domain that the organization has verified
-    role: Role | None  # in this organization
+    role: RoleName | None  # in this organization
     member_elsewhere: bool  # a member of another organization
     end_user_elsewhere: bool  # an end user or a subscriber of another organization that still exists
     closed_by_others: bool = False  # the platform deactivated the account, or it was deleted and is not erased yet
@@ -196,7 +191,7 @@ class AccountControl:
         that the platform has deactivated, or that was deleted, stays, too: with the old address, the
         organization could create another account for the user.
         """
-        if self.role in (Role.OWNER, Role.ADMIN) or self.closed_by_others:
+        if (self.role is not None and needs_roles_manage(self.role)) or self.closed_by_others:
             return False
         provisioned = self.created_by_org and self.origin in (AccountOrigin.API_KEY, AccountOrigin.SCIM)
         return provisioned and not self.used_elsewhere and (not self.can_sign_in or self.at_verified_domain)
@@ -209,7 +204,7 @@ class AccountControl:
         it is the account of its owner. Its directory deactivates and deletes the whole account, and its
         API keys delete it (security C-5, K-4).
         """
-        return self.created_by_org and not self.used_elsewhere and self.role is not Role.OWNER
+        return self.created_by_org and not self.used_elsewhere and self.role != OWNER
 
     @property
     def may_delete_account(self) -> bool:

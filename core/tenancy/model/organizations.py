@@ -8,7 +8,7 @@ from uuid import UUID
 from core.accounts.model.accounts import AccountSummary
 from core.kernel.callers import MembershipState, OrganizationStatus
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, Rights, RoleName, rights_of
 from core.kernel.values import Slug
 
 # The limit if neither the organization nor its tier sets one.
@@ -116,14 +116,22 @@ class Membership:
     id: UUID
     org_id: UUID
     user_id: UUID
-    role: Role
+    role: RoleName
     created_at: datetime
     confirmed_at: datetime | None
 
+    @property
+    def is_owner(self) -> bool:
+        return self.role == OWNER
 
-def to_membership_state(organization: Organization, role: Role | None) -> MembershipState:
+    @property
+    def rights(self) -> Rights:
+        return rights_of(self.role)
+
+
+def to_membership_state(organization: Organization, role: RoleName | None) -> MembershipState:
     """Return the facts that `access.require_capability` checks. `role` is that of the caller, or None without a membership."""
-    return MembershipState(organization.id, organization.slug, organization.status, role)
+    return MembershipState(organization.id, organization.slug, organization.status, role, rights_of(role))
 
 
 class TierNotFound(NotFound):

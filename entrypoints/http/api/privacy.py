@@ -12,12 +12,12 @@ from quart_schema import document_response
 from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.access.declaration import ApplicationTokens

@@ -18,7 +18,7 @@ from core.authentication import browser
 from core.authentication.browser import FormTokenInvalid
 from core.kernel.callers import Member, OrganizationStatus
 from core.kernel.errors import refuse
-from core.kernel.roles import Capability, has_capability
+from core.kernel.roles import Capability
 from core.tenancy import organizations
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import acting_member, app_context, ports, signed_in
@@ -113,7 +113,7 @@ def impersonation_session() -> UUID | None:
 def may(capability: str) -> bool:
     """Return whether the user has the capability in the organization of the page. Pages leave out what the user may not do."""
     user = signed_in()
-    return isinstance(user, Member) and has_capability(user.acts_in.role, Capability(capability))
+    return isinstance(user, Member) and Capability(capability) in user.acts_in.rights
 
 
 def organization_path(below: str = "") -> str:

@@ -4,7 +4,7 @@ from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
-from core.kernel.roles import Role
+from core.kernel.roles import needs_roles_manage
 from core.tenancy import organizations
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
@@ -29,7 +29,7 @@ async def show_home() -> Response:
     administered = [
         organization
         for organization, membership in memberships
-        if membership.role is not Role.MEMBER and membership.confirmed_at is not None
+        if needs_roles_manage(membership.role) and membership.confirmed_at is not None
     ]
     if not memberships and signed_in().is_platform_owner:
         return redirect(NEW)

@@ -9,7 +9,7 @@ from typing import Final
 
 from core.kernel.callers import Member, Person
 from core.kernel.page_paths import ACCOUNT_PATH
-from core.kernel.roles import Capability, has_capability
+from core.kernel.roles import Capability
 
 ORGANIZATION_PATH: Final = "/app/organizations/{slug}"
 PLATFORM_PATH: Final = "/app/platform"
@@ -93,7 +93,7 @@ def links_for(user: Person, path: str) -> list[tuple[str, list[Link]]]:
 
 def _allowed(entries: Sequence[Entry], root: str, member: Member) -> Iterator[tuple[str, str]]:
     for entry in entries:
-        if entry.capability is None or has_capability(member.acts_in.role, entry.capability):
+        if entry.capability is None or entry.capability in member.acts_in.rights:
             yield entry.label, root + entry.path
 
 

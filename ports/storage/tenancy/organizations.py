@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.deferred import Deferred
-from core.kernel.roles import Role
+from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
 from core.tenancy.model.members import MemberAccount, MemberOrder, MembersPage
@@ -95,7 +95,7 @@ class MembersRead(Protocol):
     """Read access to memberships."""
 
     async def page(
-        self, org_id: UUID, role: Role | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
+        self, org_id: UUID, role: RoleName | None, page: Page, *, search: str | None = None, order: MemberOrder = MemberOrder.JOINED
     ) -> MembersPage | None:
         """Return a page of the members with this role, or None if there is no such organization.
 
@@ -130,10 +130,10 @@ class Members(MembersRead, Confirmations, Protocol):
     async def add(self, membership: Membership, *, promoted_by: UUID | None = None) -> None:
         """Add a membership and increment the member count. `promoted_by` is as for `set_role`. Raises: AlreadyMember."""
 
-    async def set_role(self, org_id: UUID, user_id: UUID, role: Role, *, promoted_by: UUID | None = None) -> None:
+    async def set_role(self, org_id: UUID, user_id: UUID, role: RoleName, *, promoted_by: UUID | None = None) -> None:
         """Change the role of the membership, active or suspended. `promoted_by` is the service account that gives it, if one does."""
 
-    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, Role]]:
+    async def undo_promotions(self, org_id: UUID, account_id: UUID) -> list[tuple[UUID, RoleName]]:
         """Give the role `member` to the users that this service account gave a higher role. Return their ids with the higher roles."""
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
@@ -188,7 +188,7 @@ class Invitations(InvitationsRead, Protocol):
         Of several concurrent calls, exactly one returns true.
         """
 
-    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[Role], now: datetime) -> list[Invitation]:
+    async def cancel_from(self, org_id: UUID, invited_by: UUID, roles: Collection[RoleName], now: datetime) -> list[Invitation]:
         """Cancel and return pending invitations from this user to these roles (security R-4)."""
 
     async def cancel_to(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[Invitation]:

@@ -12,7 +12,7 @@ from adapters.postgres.storage import Postgres, Transaction
 from core.accounts.model.accounts import EmailChange, EmailTaken
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import Email
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import UserNameTaken
@@ -129,7 +129,7 @@ async def test_the_nth_newest_request(storage: Postgres) -> None:
 
 async def provision(tx: Transaction, org: UUID) -> None:
     newcomer = account(created_at=NOW)
-    membership = Membership(id=uuid4(), org_id=org, user_id=newcomer.id, role=Role.MEMBER, created_at=NOW, confirmed_at=NOW)
+    membership = Membership(id=uuid4(), org_id=org, user_id=newcomer.id, role=MEMBER, created_at=NOW, confirmed_at=NOW)
     await tx.scim_users.provision(newcomer, membership, ScimProfile())
 
 

@@ -20,7 +20,7 @@ from core.accounts.model.platform import (
     UserOrganization,
 )
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER
 from core.kernel.values import Email, rfc3339
 from tests.support.builders import add_member, add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, SECOND, account, add
@@ -73,8 +73,8 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     await add_member(pool, other_tenant, user.id, "member")
     await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, None, (UserOrganization(other, "x", "X", Role.ADMIN),))
-    organizations = (UserOrganization(acme, "acme", "Acme", Role.OWNER), UserOrganization(other_tenant, "twin", "Twin", Role.MEMBER))
+    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, None, (UserOrganization(other, "x", "X", ADMIN),))
+    organizations = (UserOrganization(acme, "acme", "Acme", OWNER), UserOrganization(other_tenant, "twin", "Twin", MEMBER))
     adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, None, False, None, organizations)
     assert await search(storage) == [eves_result, adas_result]
     assert await search(storage, email="ada") == [adas_result]

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.applications import analytics
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import OWNER, Permission, RoleName
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import PASSWORD, Answer, Api, add_account, impersonate, run_sql, sign_in
@@ -26,9 +26,9 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     """Organizations have only an owner, except where roles matter."""
-    return {"owner": Role.OWNER}
+    return {"owner": OWNER}
 
 
 @dataclass(slots=True)

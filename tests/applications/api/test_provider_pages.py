@@ -2,7 +2,7 @@
 
 from quart_trio import QuartTrio
 
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member
 from tests.support.services import add_service
@@ -12,7 +12,7 @@ from tests.support.tenants import Tenant
 async def test_an_admin_sets_and_removes_credentials_and_never_sees_the_secret(acme: Tenant, app: QuartTrio) -> None:
     await add_service(acme.pool, acme.org, "shop")
     admin = await add_account(acme.ports, "grace@example.com", PASSWORD)
-    await add_member(acme.pool, acme.org, admin.id, Role.ADMIN, confirmed=True)
+    await add_member(acme.pool, acme.org, admin.id, ADMIN, confirmed=True)
     browser = FakeBrowser(app)
     await browser.sign_in(admin.email, PASSWORD)
     providers = f"/app/organizations/{acme.slug}/applications/shop/providers"

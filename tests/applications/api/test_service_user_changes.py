@@ -10,7 +10,7 @@ import pytest
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from core.kernel.values import digest, rfc3339
 from tests.accounts.email_changes import EmailChanger, open_proof, undo
 from tests.applications.api.service_accounts import SECOND, account_of
@@ -246,17 +246,17 @@ async def test_an_account_with_a_password_is_managed_if_its_domain_is_verified(s
 
 async def test_members_of_the_organization_are_managed_like_other_users(shop: Shop) -> None:
     account = await shop.add_own_user("mine@example.com")
-    await shop.tenant.join("mine", account, Role.MEMBER)
+    await shop.tenant.join("mine", account, MEMBER)
     assert (await shop.update(account.id, email="new@example.com")).status == 200
     assert refused(await shop.tenant.api.get(f"{shop.tenant.path}/members", token=shop.tenant.token("mine"))) == (401, "UNAUTHORIZED")
 
 
-@pytest.mark.parametrize("role", [Role.ADMIN, Role.OWNER])
-async def test_a_key_cannot_change_the_address_of_admins_and_owners(shop: Shop, role: Role) -> None:
+@pytest.mark.parametrize("role", [ADMIN, OWNER])
+async def test_a_key_cannot_change_the_address_of_admins_and_owners(shop: Shop, role: RoleName) -> None:
     """A new email address would allow a password reset, and so access to the account."""
     account = await shop.add_own_user("mine@acme.example", "a good long password")
     await verify_domain(shop, "acme.example")
-    if role is Role.OWNER:
+    if role == OWNER:
         await run_sql(shop.tenant.pool, "delete from memberships where org_id = %s and role = 'owner'", shop.tenant.org)
     await shop.tenant.join("mine", account, role)
     assert refused(await shop.update(account.id, email="new@acme.example")) == FORBIDDEN

@@ -17,7 +17,7 @@ from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, OWNER
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
 from tests.fakes.outside import FakeClock
@@ -106,7 +106,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
     bystander = await shop.add_own_user("bystander@example.com", PASSWORD)
     await record_own_activity(acme, account)  # only the platform records it
     # Formerly a member of another organization, which only the logs still show
-    await other_tenant.join("former", account, Role.ADMIN)
+    await other_tenant.join("former", account, ADMIN)
     await record_own_activity(other_tenant, account)
     assert (await other_tenant.remove("owner", "former")).status == 200
     # A user of two deleted organizations: one just deleted, and one that the housekeeper has partly
@@ -118,7 +118,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
         await run_sql(tenants.pool, "insert into deleted_organizations (id, deleted_at) values (%s, now())", deleted_org)
     await run_sql(tenants.pool, "delete from service_users where org_id = %s", deleted_org)
     # A member of this organization, with an invitation
-    await acme.join("mine", account, Role.ADMIN)
+    await acme.join("mine", account, ADMIN)
     invitation = (await acme.invite("guest@example.com", by="mine"))["invitation"]["id"]
     await record_own_activity(acme, account)
     tokens = [await use_platform(acme, account, clock)]
@@ -166,7 +166,7 @@ async def test_an_account_that_only_the_organization_uses_is_deleted(
 
 async def test_the_actions_of_a_deleted_account_stay_in_the_audit_log(shop: Shop, tenants: Tenants) -> None:
     account = await shop.add_own_user(EMAIL)
-    await shop.tenant.join("mine", account, Role.ADMIN)
+    await shop.tenant.join("mine", account, ADMIN)
     invitation = await shop.tenant.invite("guest@example.com", by="mine")
     assert (await shop.delete(account.id)).status == 204
     answer = await tenants.api.get(f"{shop.tenant.path}/audit-log", token=shop.tenant.token("owner"))
@@ -235,7 +235,7 @@ async def _platform_owner(shop: Shop, foreign: Shop, tenants: Tenants) -> Accoun
 async def _owner(shop: Shop, foreign: Shop, tenants: Tenants) -> Account:
     account = await shop.add_own_user(EMAIL, PASSWORD)
     await run_sql(tenants.pool, "update memberships set role = 'admin' where org_id = %s and role = 'owner'", shop.tenant.org)
-    await shop.tenant.join("mine", account, Role.OWNER)
+    await shop.tenant.join("mine", account, OWNER)
     return account
 
 

@@ -15,7 +15,7 @@ from core.kernel.callers import Member, OrganizationContext, OrganizationStatus,
 from core.kernel.causes import Anonymous
 from core.kernel.errors import NotFound
 from core.kernel.rate_limits import LOGIN
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from entrypoints.http.base.context import caller
 from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
@@ -95,7 +95,7 @@ async def test_a_member_can_do_what_their_role_allows(
         session_id=signed_in.session_id,
         address=PEER,
         sign_in=SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False),
-        acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role(role)),
+        acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, RoleName(role), rights_of(RoleName(role))),
     )
 
 
@@ -169,8 +169,8 @@ async def test_the_path_names_the_organization_and_the_token_is_only_context(
         assert await status(app, "/test/in/acme/view", token) == 200
         assert await status(app, "/test/in/acme/manage", token) == FORBIDDEN
         assert await status(app, "/test/in/twin/manage", token) == 200
-        for principal, role in zip(callers, (Role.MEMBER, Role.OWNER), strict=True):
-            assert principal.acts_in.role is role
+        for principal, role in zip(callers, (MEMBER, OWNER), strict=True):
+            assert principal.acts_in.role == role
             assert (principal.organization.slug if principal.organization else None) == context
         callers.clear()
 

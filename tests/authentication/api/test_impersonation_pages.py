@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from core.kernel.values import Email
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -23,7 +23,7 @@ BANNER = "You are acting as"
 async def user(ports: Ports, pool: Pool) -> Account:
     user = await add_account(ports, "grace@example.com")
     for slug in ("acme", "globex"):
-        await add_member(pool, await add_organization(pool, slug), user.id, Role.ADMIN, confirmed=True)
+        await add_member(pool, await add_organization(pool, slug), user.id, ADMIN, confirmed=True)
     return user
 
 

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 
 from core.kernel import event_catalog
 from core.kernel.errors import StorageDown
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from entrypoints.http.app import Application, configure
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -123,7 +123,7 @@ def run_statement(statement: str) -> Callable[[Support, str], Awaitable[None]]:
 async def test_an_impersonation_ends_when_one_of_its_conditions_ends(
     support: Support, acme: Tenant, change: Callable[[Support, str], Awaitable[Any]]
 ) -> None:
-    await add_member(acme.pool, acme.org, support.user.id, Role.ADMIN)
+    await add_member(acme.pool, acme.org, support.user.id, ADMIN)
     shop = await add_service(acme.pool, acme.org)
     await add_service_user(support.ports, shop, support.user.id)
     colleague = await sign_in(support.ports, await add_platform_owner(support.ports, "colleague@platform.example"))

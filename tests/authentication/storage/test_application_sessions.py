@@ -13,7 +13,7 @@ from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
 from core.kernel.callers import OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from ports import Ports
 from tests.authentication.storage.end_users import enroll
@@ -227,7 +227,7 @@ async def test_a_rotation_needs_an_active_organization_an_existing_service_and_i
                 session_is_live=True,
                 org_id=org,
                 organization_status=OrganizationStatus(status),
-                role=Role.ADMIN if is_member else None,
+                role=ADMIN if is_member else None,
                 service_id=shop,
                 may_use_service=is_user and service_exists,
                 fits=True,

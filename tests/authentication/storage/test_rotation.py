@@ -12,7 +12,7 @@ from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within
@@ -98,7 +98,7 @@ async def test_a_rotation_needs_an_active_organization_and_a_membership(
                 session_is_live=True,
                 org_id=org,
                 organization_status=OrganizationStatus(status),
-                role=Role.ADMIN if is_member else None,
+                role=ADMIN if is_member else None,
                 service_id=None,
                 may_use_service=False,
                 fits=True,

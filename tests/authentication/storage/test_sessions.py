@@ -12,7 +12,7 @@ from core.accounts.model.profiles import NO_PROFILE, OwnProfile
 from core.authentication.model.sessions import Grant
 from core.kernel.callers import MembershipState, OrganizationContext, OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, rights_of
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll
@@ -62,7 +62,7 @@ async def test_the_session_context_has_all_facts_of_a_request(storage: Postgres,
         assert await load(session.id, user.id, uuid4(), NOW) == without_organization
         assert await load(session.id, user.id, org, NOW) == replace(
             without_organization,
-            organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN),
+            organization=OrganizationContext(org, "acme", OrganizationStatus.SUSPENDED, ADMIN, rights_of(ADMIN)),
         )
         context = await load(session.id, user.id, other_tenant, NOW)
         assert context is not None
@@ -139,9 +139,9 @@ async def test_the_context_in_an_organization_has_the_role(storage: Postgres, po
     await add_member(pool, org, user.id, "admin")
     await add_member(pool, org, eve.id, "owner")
     await add_member(pool, other_tenant, eve.id, "owner")
-    acme = OrganizationContext(org, "acme", OrganizationStatus.PENDING, Role.ADMIN)
-    acme_state = MembershipState(org, "acme", OrganizationStatus.PENDING, Role.ADMIN, confirmed=False)
-    twin_state = MembershipState(other_tenant, "twin", OrganizationStatus.REJECTED, None, confirmed=False)
+    acme = OrganizationContext(org, "acme", OrganizationStatus.PENDING, ADMIN, rights_of(ADMIN))
+    acme_state = MembershipState(org, "acme", OrganizationStatus.PENDING, ADMIN, rights_of(ADMIN), confirmed=False)
+    twin_state = MembershipState(other_tenant, "twin", OrganizationStatus.REJECTED, None, rights_of(None), confirmed=False)
     async with storage.reading() as read:
         without_organization = await read.session_contexts.load(session.id, user.id, None, NOW)
         assert without_organization is not None

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, add_account, add_platform_owner, impersonate, run_sql, sign_in
 from tests.support.refusals import BAD, FORBIDDEN, MISSING, refused
@@ -20,9 +20,9 @@ MONTH, SECOND = timedelta(days=30), timedelta(seconds=1)
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     """Organizations have only an owner, because the callers are users of a service."""
-    return {"owner": Role.OWNER}
+    return {"owner": OWNER}
 
 
 @dataclass(frozen=True, slots=True)

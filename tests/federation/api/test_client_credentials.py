@@ -15,7 +15,7 @@ from adapters.postgres.engine.pool import Pool
 from core.federation.oauth.model.clients import ASSERTION_TYPE
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, rights_of
 from entrypoints.http.edge.access.declaration import access_of
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key
@@ -53,7 +53,7 @@ async def robot(acme: Tenant) -> Program:
 async def test_a_service_account_gets_a_token_for_the_api(acme: Tenant, robot: Program, clock: FakeClock) -> None:
     answer = await robot.ask()
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-store")
-    scopes = " ".join(allowed_scopes(Role.ADMIN, None))
+    scopes = " ".join(allowed_scopes(rights_of(ADMIN), None))
     token = answer.json["access_token"]
     assert answer.json == {"access_token": token, "token_type": "Bearer", "expires_in": 900, "scope": scopes}
     assert jwt.get_unverified_header(token)["typ"] == "at+jwt"
@@ -169,7 +169,7 @@ async def test_a_grant_by_name_opens_routes_with_an_effect_that_outlives_the_acc
 async def test_an_account_cannot_do_more_than_its_role(acme: Tenant) -> None:
     member = await add_robot(acme, "member")
     token = await member.token()
-    assert claims(token)["scope"] == " ".join(allowed_scopes(Role.MEMBER, None))
+    assert claims(token)["scope"] == " ".join(allowed_scopes(rights_of(MEMBER), None))
     assert refused(await acme.api.get(f"{acme.path}/audit-log", token=token)) == FORBIDDEN
     admin = await (await add_robot(acme, "admin")).token()
     assert refused(await acme.api.post(f"{acme.path}/invitations", {"email": "a@example.com", "role": "admin"}, token=admin)) == FORBIDDEN

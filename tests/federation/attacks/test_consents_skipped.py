@@ -6,7 +6,7 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER
 from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
 from tests.support.browser import form_token
@@ -34,7 +34,7 @@ async def test_an_organization_does_not_learn_who_visits_it(
     shop: RelyingParty, evil: RelyingParty, user: Account, is_trusted: bool
 ) -> None:
     """The user belongs to another organization. Neither a silent request nor a page that was not answered tells it anything."""
-    await shop.tenant.join("ada", user, Role.MEMBER)
+    await shop.tenant.join("ada", user, MEMBER)
     if is_trusted:
         await trust(evil)
     async with unchanged(shop.tenant.pool):
@@ -62,7 +62,7 @@ async def test_trust_is_for_confirmed_members_only(shop: RelyingParty, evil: Rel
     if state == "left":
         await run_sql(pool, "delete from memberships where org_id = %s and user_id = %s", tenant.org, user.id)
     if state == "member of another organization":
-        await shop.tenant.join("ada", user, Role.ADMIN)
+        await shop.tenant.join("ada", user, ADMIN)
     if state == "suspended":
         await run_sql(pool, "update organizations set status = 'suspended' where id = %s", tenant.org)
     async with unchanged(pool):
@@ -73,7 +73,7 @@ async def test_trust_is_for_confirmed_members_only(shop: RelyingParty, evil: Rel
 
 async def test_the_trust_of_one_application_is_not_that_of_its_neighbor(shop: RelyingParty, till: RelyingParty, user: Account) -> None:
     await trust(shop)
-    await shop.tenant.join("ada", user, Role.MEMBER)
+    await shop.tenant.join("ada", user, MEMBER)
     await run_sql(shop.tenant.pool, "delete from consents")
     assert is_code(await shop.browser.open(path_of(shop, prompt="none")))
     async with unchanged(shop.tenant.pool):

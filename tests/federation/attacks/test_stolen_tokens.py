@@ -7,7 +7,7 @@ import jwt
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import RelyingParty, give_consent, openid_tokens
 from tests.federation.attacks.world import unchanged
@@ -35,7 +35,7 @@ async def test_a_token_is_for_one_audience_which_others_can_check(shop: RelyingP
 
 async def test_a_token_of_an_application_manages_nothing(shop: RelyingParty, user: Account) -> None:
     """Not even if its user is an admin, and not with the API as the resource (section 4.9)."""
-    await shop.tenant.join("ada", user, Role.ADMIN)
+    await shop.tenant.join("ada", user, ADMIN)
     tokens = [await openid_tokens(shop), await openid_tokens(shop, resource=f"{BASE_URL}/api"), await shop.tokens()]
     path, api = shop.tenant.path, shop.api
     findings = []

@@ -12,7 +12,7 @@ from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import NO_ENTITLEMENT
 from core.federation.oauth.model.authorization import Consent
 from core.kernel.callers import ServiceContext
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from tests.support.builders import add_member, run_concurrently, run_during, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, MICROSECOND, NOW, account, add, begin, within
 from tests.support.services import enroll_user
@@ -193,7 +193,7 @@ async def test_userinfo_reads_the_session_the_grant_and_the_facts(
     async with storage.reading() as read:
         loaded = await read.session_contexts.load_userinfo(shop.client_id, session.id, user_id, NOW)
     assert loaded is not None
-    assert (loaded[2].role, loaded[2].profile.name, loaded[2].email_verified) == (Role.ADMIN, "Ada", False), "as they are now"
+    assert (loaded[2].role, loaded[2].profile.name, loaded[2].email_verified) == (ADMIN, "Ada", False), "as they are now"
 
 
 async def test_userinfo_is_of_one_session_of_one_user_at_one_client(

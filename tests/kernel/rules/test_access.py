@@ -19,7 +19,7 @@ from core.kernel.callers import MembershipState, OrganizationContext, Organizati
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
-from core.kernel.roles import CAPABILITIES, Capability, Role, has_capability
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
 from core.kernel.values import Email
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
@@ -36,7 +36,7 @@ CLAIMS = Claims(
 )
 IN_ORG = replace(CLAIMS, org="acme", org_id=ORG)
 CONTEXT = SessionContext(user_id=USER, email=Email("new@example.com"), email_verified_at=NOW, is_platform_owner=True, organization=None)
-MEMBER = replace(CONTEXT, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN))
+IN_ACME = replace(CONTEXT, organization=OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, ADMIN, rights_of(ADMIN)))
 
 
 def person_from(claims: Claims, membership_state: SessionContext | None, *, allow_former_users: bool = False) -> Person:
@@ -72,15 +72,17 @@ def test_an_ended_session_has_no_caller(claims: Claims, allow_former_users: bool
 
 
 def test_the_organization_has_its_current_state() -> None:
-    assert person_from(IN_ORG, MEMBER).organization == OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, Role.ADMIN)
-    renamed = person_from(replace(IN_ORG, org="old-name"), MEMBER).organization
+    admin_rights = rights_of(ADMIN)
+    expected = OrganizationContext(ORG, "acme", OrganizationStatus.SUSPENDED, ADMIN, admin_rights)
+    assert person_from(IN_ORG, IN_ACME).organization == expected
+    renamed = person_from(replace(IN_ORG, org="old-name"), IN_ACME).organization
     assert renamed is not None
     assert renamed.slug == "acme"
 
 
 def test_a_token_without_organization_has_none_in_any_row() -> None:
-    assert person_from(CLAIMS, MEMBER).organization is None
-    assert person_from(replace(CLAIMS, org="acme"), MEMBER).organization is None
+    assert person_from(CLAIMS, IN_ACME).organization is None
+    assert person_from(replace(CLAIMS, org="acme"), IN_ACME).organization is None
 
 
 def test_a_former_member_is_refused() -> None:
@@ -92,7 +94,7 @@ def test_a_former_member_is_refused() -> None:
 
 
 def test_platform_routes_keep_the_organization_of_a_member() -> None:
-    assert person_from(IN_ORG, MEMBER, allow_former_users=True).organization == person_from(IN_ORG, MEMBER).organization
+    assert person_from(IN_ORG, IN_ACME, allow_former_users=True).organization == person_from(IN_ORG, IN_ACME).organization
 
 
 IN_SERVICE = replace(IN_ORG, service="shop", client_id=UUID(int=6), plan="Gold", features=("exports",))
@@ -129,7 +131,7 @@ def test_a_deleted_service_has_no_caller(allow_former_users: bool) -> None:
 
 
 def test_the_values_are_those_of_the_documentation() -> None:
-    assert [*Role] == ["owner", "admin", "member"]
+    assert [*ROLES] == ["owner", "admin", "member"]
     assert [*OrganizationStatus] == ["pending", "active", "suspended", "rejected"]
 
 
@@ -158,41 +160,43 @@ ALL_ROLES, OWNERS_ONLY = (
     "organization.own",
 )  # additions: the capability of any membership, and one that only owners can ever have
 TABLE = {
-    Role.MEMBER: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS},
-    Role.ADMIN: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS, *ADMIN_CAPABILITIES, *ADMIN_ADDITIONS},
-    Role.OWNER: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS, *ADMIN_CAPABILITIES, *ADMIN_ADDITIONS, "roles.manage", OWNERS_ONLY},
+    MEMBER: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS},
+    ADMIN: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS, *ADMIN_CAPABILITIES, *ADMIN_ADDITIONS},
+    OWNER: {ALL_ROLES, *VIEW_CAPABILITIES, *VIEW_ADDITIONS, *ADMIN_CAPABILITIES, *ADMIN_ADDITIONS, "roles.manage", OWNERS_ONLY},
 }
-CASES = [(role, capability) for role in Role for capability in Capability]
+CASES = [(role, capability) for role in ROLES for capability in Capability]
 
 
 def test_the_capabilities_are_the_documented_ones_and_the_additions() -> None:
-    assert {*Capability} == {*TABLE[Role.OWNER], *PLATFORM_CAPABILITIES}
+    assert {*Capability} == {*TABLE[OWNER], *PLATFORM_CAPABILITIES}
     assert {capability for capability in Capability if capability.is_of_platform} == {*PLATFORM_CAPABILITIES}
 
 
 @pytest.mark.parametrize(("role", "capability"), CASES)
-def test_every_role_has_exactly_its_capabilities(role: Role, capability: Capability) -> None:
+def test_every_role_has_exactly_its_capabilities(role: RoleName, capability: Capability) -> None:
     expected = capability in TABLE[role]
-    assert has_capability(role, capability) == expected
-    membership_state = MembershipState(ORG, "acme", OrganizationStatus.ACTIVE, role)
+    assert (capability in rights_of(role)) == expected
+    membership_state = MembershipState(ORG, "acme", OrganizationStatus.ACTIVE, role, rights_of(role))
     if expected:
-        assert require_capability(membership_state, capability) == OrganizationContext(ORG, "acme", OrganizationStatus.ACTIVE, role)
+        assert require_capability(membership_state, capability) == OrganizationContext(
+            ORG, "acme", OrganizationStatus.ACTIVE, role, rights_of(role)
+        )
     else:
         with pytest.raises(RoleInsufficient):
             require_capability(membership_state, capability)
 
 
 def test_a_higher_role_has_all_capabilities_of_a_lower_one() -> None:
-    assert CAPABILITIES[Role.MEMBER] < CAPABILITIES[Role.ADMIN] < CAPABILITIES[Role.OWNER]
+    assert rights_of(MEMBER) < rights_of(ADMIN) < rights_of(OWNER)
 
 
 def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
-        CAPABILITIES[Role.MEMBER] = frozenset(Capability)  # type: ignore[index]
+        ROLES[MEMBER] = ROLES[OWNER]  # type: ignore[index]
 
 
-def membership_state(role: Role | None, status: OrganizationStatus) -> MembershipState:
-    return MembershipState(ORG, "acme", status, role)
+def membership_state(role: RoleName | None, status: OrganizationStatus) -> MembershipState:
+    return MembershipState(ORG, "acme", status, role, rights_of(role))
 
 
 @pytest.mark.parametrize("inactive", [False, True])
@@ -210,18 +214,18 @@ def test_a_stranger_is_refused_before_other_checks(status: OrganizationStatus, c
 @pytest.mark.parametrize("status", [OrganizationStatus.PENDING, OrganizationStatus.SUSPENDED, OrganizationStatus.REJECTED])
 def test_the_role_is_checked_before_the_state_of_the_organization(status: OrganizationStatus) -> None:
     with pytest.raises(RoleInsufficient):
-        require_capability(membership_state(Role.MEMBER, status), Capability.MEMBERS_MANAGE)
+        require_capability(membership_state(MEMBER, status), Capability.MEMBERS_MANAGE)
     with pytest.raises(RoleInsufficient):
-        require_capability(membership_state(Role.MEMBER, status), Capability.MEMBERS_MANAGE, inactive=True)
+        require_capability(membership_state(MEMBER, status), Capability.MEMBERS_MANAGE, inactive=True)
     with pytest.raises(OrganizationNotActive) as refusal:
-        require_capability(membership_state(Role.OWNER, status), Capability.MEMBERS_MANAGE)
+        require_capability(membership_state(OWNER, status), Capability.MEMBERS_MANAGE)
     assert refusal.value.code == "ORGANIZATION_NOT_ACTIVE"
-    assert require_capability(membership_state(Role.OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
+    assert require_capability(membership_state(OWNER, status), Capability.MEMBERS_MANAGE, inactive=True).status is status
 
 
 def test_acting_in_an_organization_changes_only_the_organization_of_a_caller() -> None:
-    view = replace(person_from(IN_ORG, MEMBER), impersonator_id=UUID(int=9))
-    other_tenant = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, Role.OWNER)
+    view = replace(person_from(IN_ORG, IN_ACME), impersonator_id=UUID(int=9))
+    other_tenant = OrganizationContext(UUID(int=8), "twin", OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
     acting = to_member(view, other_tenant)
     assert acting.acts_in == other_tenant
     assert acting.organization == view.organization, "the organization of the token stays context"

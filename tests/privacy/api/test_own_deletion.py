@@ -8,7 +8,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import EmailKind
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.accounts.profiles import set_profile
@@ -137,7 +137,7 @@ async def test_an_impersonator_is_refused(api: Api, ports: Ports, pool: Pool, us
 async def test_no_organization_is_left_with_a_deleted_owner(api: Api, acme: Tenant, pool: Pool) -> None:
     """The deletion of an account against the transfer of the ownership to it."""
     for name in (f"n{number}" for number in range(5)):
-        await acme.join(name, await add_account(acme.ports, f"{name}@example.com", None), Role.ADMIN)
+        await acme.join(name, await add_account(acme.ports, f"{name}@example.com", None), ADMIN)
         owner = next(person for person, role in (await acme.roles()).items() if role == "owner")
         answers = await run_concurrently(
             20,

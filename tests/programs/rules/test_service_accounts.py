@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.kernel.roles import CAPABILITIES, GRANTABLE, Capability, Role
+from core.kernel.roles import ADMIN, GRANTABLE, MEMBER, OWNER, PLATFORM_RIGHTS, ROLES, Capability, RoleName, rights_of
 from core.programs.model.credentials import PipelineTrust, SubjectPatternInvalid, parse_trust
 from core.programs.model.service_accounts import grantable_capabilities, may_manage
 
@@ -15,17 +15,17 @@ def trust(subject: str) -> PipelineTrust:
 
 @pytest.mark.parametrize(
     ("manager", "allowed"),
-    [(Role.OWNER, {Role.OWNER, Role.ADMIN, Role.MEMBER}), (Role.ADMIN, {Role.ADMIN, Role.MEMBER}), (Role.MEMBER, set())],
+    [(OWNER, {OWNER, ADMIN, MEMBER}), (ADMIN, {ADMIN, MEMBER}), (MEMBER, set())],
 )
-def test_a_member_cannot_manage_an_account_above_their_role(manager: Role, allowed: set[Role]) -> None:
-    assert {role for role in Role if may_manage(manager, role)} == allowed
+def test_a_member_cannot_manage_an_account_above_their_role(manager: RoleName, allowed: set[RoleName]) -> None:
+    assert {role for role in ROLES if may_manage(rights_of(manager), role)} == allowed
 
 
 def test_a_capability_is_granted_only_within_the_role_or_the_platform() -> None:
-    for role in Role:
-        assert set(grantable_capabilities(role)) == CAPABILITIES[role] & GRANTABLE.keys()
-    assert grantable_capabilities(Role.MEMBER) == []
-    assert grantable_capabilities(None) == [Capability.PLATFORM_ORGANIZATIONS_MANAGE, Capability.PLATFORM_USERS_MANAGE]
+    for role in ROLES:
+        assert set(grantable_capabilities(rights_of(role))) == rights_of(role) & GRANTABLE.keys()
+    assert grantable_capabilities(rights_of(MEMBER)) == []
+    assert grantable_capabilities(PLATFORM_RIGHTS) == [Capability.PLATFORM_ORGANIZATIONS_MANAGE, Capability.PLATFORM_USERS_MANAGE]
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
 from core.kernel.values import Email, Page, PageResult, digest
 from core.programs.model.api_resources import ApiResource, ResourceIdentifier
 from core.programs.model.credentials import Credential, CredentialKind, PipelineTrust, ProgramClient, ProgramKind
-from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount
+from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, ServiceAccount, may_manage
 from tests.programs.storage.test_api_resources import READ, resource
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import ADA, DAY, HOUR, NOW, account, add, is_locked, within
@@ -41,7 +41,7 @@ def robot(org: UUID | None, owner: UUID, **changes: Any) -> ServiceAccount:
         org_id=org,
         name="Robot",
         owner_id=owner,
-        role=None if org is None else Role.OWNER,
+        role=None if org is None else OWNER,
         scopes=None,
         created_by=owner,
         created_at=NOW,
@@ -81,7 +81,7 @@ async def authenticate(storage: Postgres, client_id: UUID, *secrets: bytes) -> P
 
 async def test_service_accounts_are_found_only_where_they_belong(storage: Postgres, acme: UUID, other_tenant: UUID, owner: UUID) -> None:
     first = robot(acme, owner, scopes=frozenset({ApiScope.MEMBERS_READ}), granted=frozenset({Capability.ROLES_MANAGE}))
-    second = robot(acme, owner, name="Exporter", role=Role.MEMBER, scopes=frozenset(), created_at=NOW + HOUR)
+    second = robot(acme, owner, name="Exporter", role=MEMBER, scopes=frozenset(), created_at=NOW + HOUR)
     of_platform = robot(None, owner)
     await store(storage, first, second, robot(other_tenant, owner), of_platform)
     listed = [ListedServiceAccount(each, Email(ADA), True) for each in (second, first)]
@@ -93,7 +93,7 @@ async def test_service_accounts_are_found_only_where_they_belong(storage: Postgr
         assert await read.service_accounts.by_id(acme, first.id) == listed[1]
         assert await read.service_accounts.summary(acme, first.id) is not None
         assert await read.service_accounts.summary(other_tenant, first.id) is None
-    changed = replace(first, name="Importer", role=Role.ADMIN, scopes=None, granted=frozenset(), updated_at=NOW + DAY)
+    changed = replace(first, name="Importer", role=ADMIN, scopes=None, granted=frozenset(), updated_at=NOW + DAY)
     async with storage.transaction(by=SYSTEM) as tx:
         for org, id_ in ((other_tenant, first.id), (None, first.id), (acme, of_platform.id)):
             assert await tx.service_accounts.by_id(org, id_) is None
@@ -123,13 +123,13 @@ async def test_credentials_are_found_only_for_their_program(storage: Postgres, a
             assert await tx.credentials.by_id(org, client_id, secret.id) is None
             await tx.credentials.remove(org, client_id, secret.id)
             assert await tx.service_accounts.lock_live(org, client_id, secret.id) is None
-        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) is Role.OWNER
+        assert await tx.service_accounts.lock_live(acme, program.id, secret.id) == rights_of(OWNER)
         await tx.credentials.remove(acme, program.id, key.id)
         assert await tx.credentials.of_client(acme, program.id) == [federated, secret]
 
 
 async def test_a_secret_authenticates_its_program_until_it_expires(storage: Postgres, pool: Pool, acme: UUID, owner: UUID) -> None:
-    program, twin = robot(acme, owner, role=Role.ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ})), robot(acme, owner)
+    program, twin = robot(acme, owner, role=ADMIN, scopes=frozenset({ApiScope.MEMBERS_READ})), robot(acme, owner)
     old, new = credential(program, expires_at=NOW + HOUR), credential(program)
     await store(storage, program, twin, old)
     await store(storage, new, secret=OTHER_SECRET)
@@ -141,7 +141,7 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
         org_id=acme,
         org_slug="acme",
         status=OrganizationStatus.ACTIVE,
-        role=Role.ADMIN,
+        rights=rights_of(ADMIN),
         scopes=frozenset({ApiScope.MEMBERS_READ}),
         expires_at=NOW + HOUR,
     )
@@ -159,14 +159,14 @@ async def test_a_secret_authenticates_its_program_until_it_expires(storage: Post
 
 
 # Each end of an owner's rights, and the roles of the accounts that go on. The role None is that of the platform's.
-ENDS: dict[str, tuple[str, set[Role | None]]] = {
+ENDS: dict[str, tuple[str, set[RoleName | None]]] = {
     "deactivated": ("update users set deactivated_at = now() where id = %s", set()),
     "anonymized": ("update users set anonymized_at = now(), email = 'anonymized@example.com' where id = %s", set()),
     "deleted": ("update service_accounts set owner_id = gen_random_uuid() where owner_id = %s", set()),
-    "demoted to admin": ("update memberships set role = 'admin' where user_id = %s", {Role.ADMIN, Role.MEMBER, None}),
+    "demoted to admin": ("update memberships set role = 'admin' where user_id = %s", {ADMIN, MEMBER, None}),
     "demoted to member": ("update memberships set role = 'member' where user_id = %s", {None}),
     "removed": ("delete from memberships where user_id = %s", {None}),
-    "no platform owner": ("update users set is_platform_owner = false where id = %s", {*Role}),
+    "no platform owner": ("update users set is_platform_owner = false where id = %s", {*ROLES}),
 }
 
 
@@ -175,7 +175,7 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
     storage: Postgres, pool: Pool, acme: UUID, owner: UUID, end: str
 ) -> None:
     statement, live = ENDS[end]
-    robots: dict[Role | None, ServiceAccount] = {role: robot(acme, owner, role=role) for role in Role} | {None: robot(None, owner)}
+    robots: dict[RoleName | None, ServiceAccount] = {role: robot(acme, owner, role=role) for role in ROLES} | {None: robot(None, owner)}
     secrets = {role: credential(each) for role, each in robots.items()}
     keys = [credential(each, kind=CredentialKind.KEY, public_key=KEY) for each in robots.values()]
     await store(storage, *robots.values(), *secrets.values(), *keys)
@@ -189,14 +189,33 @@ async def test_all_statements_agree_on_the_accounts_that_have_stopped(
                 "authorized": await tx.service_accounts.load_context(each.id, secret.id, "acme", NOW) is not None,
                 "locked": await tx.service_accounts.lock_live(each.org_id, each.id, secret.id) is not None,
             }
-            assert bool(await tx.service_accounts.may_promote(acme, each.id)) == (role is Role.OWNER and role in live)
+            assert bool(await tx.service_accounts.may_promote(acme, each.id)) == (role == OWNER and role in live)
         async with storage.reading() as read:
             seen["has keys"] = await read.program_clients.credentials(each.id, NOW) != []
             seen["introspected"] = await read.program_clients.is_token_active(claims(each, secret), None, NOW)
         seen["authenticated"] = await authenticate(storage, each.id) is not None
         assert seen == dict.fromkeys(seen, role in live), role
     stopped = await within(storage, lambda tx: tx.service_accounts.stopped_of(acme, owner))
-    assert set(stopped) == {(robots[role].id, "Robot") for role in Role if role not in live and end != "deleted"}
+    assert set(stopped) == {(robots[role].id, "Robot") for role in ROLES if role not in live and end != "deleted"}
+
+
+@pytest.mark.parametrize("manager", [*ROLES])
+async def test_the_statements_and_the_rule_agree_on_who_may_own_an_account(
+    storage: Postgres, pool: Pool, acme: UUID, manager: RoleName
+) -> None:
+    user = await add(storage, account("owner@example.com"))
+    await add_member(pool, acme, user.id, manager)
+    robots = {role: robot(acme, user.id, role=role) for role in ROLES}
+    await store(storage, *robots.values())
+
+    async def live() -> set[RoleName]:
+        async with storage.reading() as read:
+            accounts = {role: await read.service_accounts.by_id(acme, each.id) for role, each in robots.items()}
+        return {role for role, listed in accounts.items() if listed is not None and listed.is_active}
+
+    assert await live() == {role for role in ROLES if may_manage(rights_of(manager), role)}
+    await run_sql(pool, "update users set deactivated_at = now() where id = %s", user.id)
+    assert await live() == set()
 
 
 def claims(account: ServiceAccount, credential: Credential) -> ProgramClaims:

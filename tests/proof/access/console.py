@@ -12,6 +12,7 @@ from entrypoints.http.app import build_routes
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.openapi import api_of
 from entrypoints.http.pages.curl import operations_of
+from tests.proof.access.calls import without_variant
 
 # A page answers success with itself, or with a redirect to a page of the console.
 DONE: Final = "done"
@@ -26,6 +27,10 @@ SAME_USER: Final = {
     "stranger-browser": "stranger",
     "platform-browser": "platform",
     "impersonating-browser": "owner",
+}
+# The operation of the API for each variant of a page.
+VARIANTS: Final = {
+    "POST /app/organizations/<org_slug>/invitations/new#admin": "POST /api/organizations/<org_slug>/invitations/bulk#admin",
 }
 
 
@@ -54,11 +59,17 @@ def _is_own(operation: str) -> bool:
 
 def console_rows(people: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Return the expected status of each browser by page, from the rows of the API."""
-    return {
-        page: {"else": "303*", "ended-browser": "303*"}
-        | {browser: _cell(access, browser, people[same][user]) for browser, user in SAME_USER.items()}
-        for page, (access, same) in console_operations().items()
-    }
+    rows = {page: _row(access, people[same], SAME_USER) for page, (access, same) in console_operations().items()}
+    for page, same in VARIANTS.items():
+        access, _ = console_operations()[without_variant(page)]
+        # The variants depend on the session, too.
+        rows[page] = _row(access, people[same], {**SAME_USER, "impersonating-browser": "as-owner"})
+    return rows
+
+
+def _row(access: Access, row: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
+    cells = {browser: _cell(access, browser, row[user]) for browser, user in users.items()}
+    return {"else": "303*", "ended-browser": "303*"} | cells
 
 
 def _cell(access: Access, browser: str, cell: str) -> str:

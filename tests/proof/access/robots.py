@@ -11,9 +11,9 @@ from core.accounts.model.accounts import Account
 from core.kernel.access import allowed_scopes
 from core.kernel.api_scopes import ApiScope
 from core.kernel.claims import ProgramClaims
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability, RoleName, rights_of
 from core.kernel.values import digest, new_id
-from core.programs.model.service_accounts import grantable_capabilities
+from core.programs.model.service_accounts import grantable_capabilities, rights_of_account
 from core.tenancy.model.organizations import Organization
 from ports import Ports
 from tests.support.builders import run_sql
@@ -31,7 +31,7 @@ class Robot:
     id: UUID
     token: str = field(repr=False)
     org_id: UUID | None
-    role: Role | None
+    role: RoleName | None
     scopes: frozenset[ApiScope]
     granted: frozenset[Capability]
     is_live: bool = True
@@ -42,7 +42,7 @@ async def add_robot(
     pool: Pool,
     organization: Organization | None,
     owner: Account,
-    role: Role | None,
+    role: RoleName | None,
     *,
     scopes: frozenset[ApiScope] | None = None,
     granted: bool = False,
@@ -51,13 +51,13 @@ async def add_robot(
 ) -> Robot:
     """Add a service account with a secret, which has all grants or none. `revoked`: its credential is gone."""
     org_id, slug = (None, "platform") if organization is None else (organization.id, organization.slug)
-    rights = frozenset(grantable_capabilities(role)) if granted else frozenset()
+    rights = frozenset(grantable_capabilities(rights_of_account(role))) if granted else frozenset()
     name = f"{slug.title()} {role or 'platform'} Robot {'with grants' if granted else ''}{len(scopes or ())}{is_live}{revoked}"
     account = await add_service_account(pool, org_id, owner.id, role, scopes=scopes, granted=sorted(rights), name=name)
     credential = UUID(await add_secret(pool, org_id, slug, account, name))
     if revoked:
         await run_sql(pool, "delete from credentials where id = %s", credential)
-    of_token = scopes if scopes is not None else PLATFORM_SCOPES if role is None else frozenset(allowed_scopes(role, None))
+    of_token = scopes if scopes is not None else PLATFORM_SCOPES if role is None else frozenset(allowed_scopes(rights_of(role), None))
     now = ports.clock.now()
     claims = ProgramClaims(
         client_id=account,

@@ -41,17 +41,23 @@ GET    {org}/members                          200  200  200  200  200  403*
 GET    {org}/members/<user_id>                200  200  403  200  200  403*
 DELETE {org}/members/<user_id>/sessions       200  200  403  200  403  403*
 PATCH  {org}/members/<user_id>                403  403  403  200  403  403*
+PATCH  {org}/members/<user_id>#of-admin       403  403  403  200  403  403*
 POST   {org}/members/<user_id>                403  403  403  200  403  403*
 POST   {org}/members/<user_id>/password-reset 403  403  403  200  403  403*
 POST   {org}/leave                            403  403  403  403  403  403
 POST   {org}/transfer-ownership               403  403  403  403  403  403*
 
 POST   {org}/invitations                      200  200  403  200  403  403*
+POST   {org}/invitations#admin                403  403  403  200  403  403*
+POST   {org}/invitations#owner                400  400  403  400  403  403*
 POST   {org}/invitations/bulk                 200  200  403  200  403  403*
+POST   {org}/invitations/bulk#admin           403  403  403  200  403  403*
 GET    {org}/invitations                      200  200  403  200  200  403*
 POST   {invitation}                           200  200  403  200  403  403*
 POST   {invitation}/resend                    200  200  403  200  403  403*
+POST   {invitation}/resend#admin              403  403  403  200  403  403*
 POST   {invitation}/accept                    403  403  403  200  403  403*
+POST   {invitation}/accept#admin              403  403  403  200  403  403*
 
 GET    {org}/audit-log                        200  200  403  200  403  403*
 GET    {org}/audit-log/export                 200  200  403  200  403  403*
@@ -92,6 +98,9 @@ DELETE {resource}                             403  403  403  204  403  403*
 
 GET    {org}/service-accounts                 403  403  403  403  403  403*
 POST   {org}/service-accounts                 403  403  403  403  403  403*
+POST   {org}/service-accounts#admin           403  403  403  403  403  403*
+POST   {org}/service-accounts#owner           403  403  403  403  403  403*
+POST   {org}/service-accounts#granted         403  403  403  403  403  403*
 GET    {account}                              403  403  403  403  403  403*
 PATCH  {account}                              403  403  403  403  403  403*
 GET    {account}/api-resources                403  403  403  403  403  403*

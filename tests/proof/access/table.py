@@ -11,7 +11,7 @@ from core.authentication.browser import form_token
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
-from tests.proof.access.calls import Request
+from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
 from tests.proof.access.tokens_table import ALL_TOKENS, token_rows
@@ -163,17 +163,23 @@ GET    {org}/members                          401  403  403  403  200  200  200 
 GET    {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 DELETE {org}/members/<user_id>/sessions       401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {org}/members/<user_id>                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+PATCH  {org}/members/<user_id>#of-admin       401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>                401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/members/<user_id>/password-reset 401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {org}/leave                            401  403  403  403  204  204  400  403  403  403  400  400  403  403  403  403  403  401  204
 POST   {org}/transfer-ownership               401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 
 POST   {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/invitations#admin                401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/invitations#owner                401  403  403  403  403  400  400  403  403  400  403* 403* 403  403  403  403  403  401  403
 POST   {org}/invitations/bulk                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {org}/invitations/bulk#admin           401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {org}/invitations                      401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}                           401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}/resend                    401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}/resend#admin              401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 POST   {invitation}/accept                    401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {invitation}/accept#admin              401  403  403  403  403  403  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    /api/invitations                       401  200  200  200  200  200  200  200  200  200  200  200  403  403  403  403  403  401  200
 POST   /api/invitations/accept                200  400  200  400  400  400  400  400  403  403  403* 403* 403  403  403  403  403  401  400
 POST   /api/invitations/decline               200  200  200  200  200  200  200  200  403  403  200  200  403  403  403  403  403  401  200
@@ -221,6 +227,9 @@ DELETE {resource}                             401  403  403  403  403  204  204 
 
 GET    {org}/service-accounts                 401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 POST   {org}/service-accounts                 401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/service-accounts#admin           401  403  403  403  403  201  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/service-accounts#owner           401  403  403  403  403  403  201  403  403  403  403* 403* 403  403  403  403  403  401  403
+POST   {org}/service-accounts#granted         401  403  403  403  403  403  201  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {account}                              401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
 PATCH  {account}                              401  403  403  403  403  200  200  403  403  403  403* 403* 403  403  403  403  403  401  403
 GET    {account}/api-resources                401  403  403  403  403  200  200  403  403  200  403* 403* 403  403  403  403  403  401  403
@@ -591,6 +600,8 @@ HAS_CONSENT: Final = """
     insert into consents (user_id, org_id, service_id, scope, granted_at)
     select '{own_id}', org_id, id, array['openid'], now() from services where id = '{service_id}' on conflict do nothing"""
 
+OFFERS_ADMIN: Final = "update invitations set role = 'admin' where id = '{invitation_id}'"
+
 # The requests that succeed for allowed callers. A route that needs nothing has no entry.
 REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/register": Request({"email": "newcomer@anywhere.example", "password": "a good password"}),
@@ -637,11 +648,19 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/organizations": Request({"slug": "another", "name": "Another One"}),
     f"PATCH {ORG}": Request({"name": "A New Name"}),
     f"PATCH {ORG}/members/<user_id>": Request({"role": "admin"}),
+    f"PATCH {ORG}/members/<user_id>#of-admin": Request(
+        {"role": "member"}, setup_sql="update memberships set role = 'admin' where user_id = '{user_id}'"
+    ),
     f"GET {ORG}/audit-log/export": Request(query={"target_type": "user"}),
     f"GET {ORG}/audit-log/<entry_id>": Request(things={"entry_id": "{audit_entry_id}"}),
     f"POST {ORG}/transfer-ownership": Request({"new_owner_user_id": "{user_id}"}),
     f"POST {ORG}/invitations": Request({"email": "newcomer@anywhere.example", "role": "member"}),
     f"POST {ORG}/invitations/bulk": Request({"invitations": [{"email": "newcomer@anywhere.example", "role": "member"}]}),
+    f"POST {ORG}/invitations#admin": Request({"email": "newcomer@anywhere.example", "role": "admin"}),
+    f"POST {ORG}/invitations#owner": Request({"email": "newcomer@anywhere.example", "role": "owner"}),
+    f"POST {ORG}/invitations/bulk#admin": Request({"invitations": [{"email": "newcomer@anywhere.example", "role": "admin"}]}),
+    f"POST {ORG}/invitations/<invitation_id>/resend#admin": Request(setup_sql=OFFERS_ADMIN),
+    f"POST {ORG}/invitations/<invitation_id>/accept#admin": Request(setup_sql=OFFERS_ADMIN),
     "POST /api/invitations/accept": Request({"token": "{invitation_token}"}),
     "POST /api/invitations/decline": Request({"token": "{invitation_token}"}),
     "GET /invitations/accept": Request(query={"token": "{invitation_token}"}),
@@ -675,6 +694,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {RESOURCE}/credentials": Request({"kind": "secret", "name": "Spare"}),
     f"DELETE {RESOURCE}/credentials/<credential_id>": Request(things={"credential_id": "{resource_credential_id}"}),
     f"POST {ORG}/service-accounts": Request({"name": "Another Robot", "role": "member"}),
+    f"POST {ORG}/service-accounts#admin": Request({"name": "Another Robot", "role": "admin"}),
+    f"POST {ORG}/service-accounts#owner": Request({"name": "Another Robot", "role": "owner"}),
+    f"POST {ORG}/service-accounts#granted": Request({"name": "Another Robot", "role": "admin", "granted_capabilities": ["members.manage"]}),
     f"PATCH {ACCOUNT}": Request({"name": "A New Name"}),
     f"PUT {ACCOUNT}/api-resources/<resource_id>": Request({"scopes": ["{org_slug}:orders"]}),
     f"POST {ACCOUNT}/credentials": Request({"kind": "secret", "name": "Spare"}),
@@ -949,6 +971,9 @@ REQUESTS: Final[Mapping[str, Request]] = {
     f"POST {PAGES_OF_ORG}/members/<user_id>/password-reset": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/members/<user_id>/remove": Request(form={**OF_THE_SESSION, "confirmation": "{user_email}"}),
     f"POST {PAGES_OF_ORG}/invitations/new": Request(form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "member"}),
+    f"POST {PAGES_OF_ORG}/invitations/new#admin": Request(
+        form={**OF_THE_SESSION, "addresses": "newcomer@anywhere.example", "role": "admin"}
+    ),
     f"POST {PAGES_OF_ORG}/invitations/<invitation_id>/cancel": Request(form=OF_THE_SESSION),
     f"POST {PAGES_OF_ORG}/invitations/<invitation_id>/resend": Request(form=OF_THE_SESSION),
     "POST /app/account/sessions/<session_id>/end": Request(form=OF_THE_SESSION),
@@ -1039,7 +1064,7 @@ def _others_worth_trying(route: str) -> frozenset[str]:
     people, keys, browsers = (frozenset(columns.values()) for columns in (PEOPLE, KEYS, BROWSERS))
     if "/scim/" in route:
         return _OF_PEOPLE | _OF_KEYS | _OF_BROWSERS | frozenset(DIRECTORIES.values())
-    if route in console_operations():
+    if without_variant(route) in console_operations():
         return _OF_PEOPLE | _OF_KEYS | browsers | frozenset(CONSOLE_BROWSERS) | _OF_DIRECTORIES
     if route in personal_pages():
         return _OF_PEOPLE | _OF_KEYS | browsers | {"impersonating-browser"} | _OF_DIRECTORIES

@@ -14,8 +14,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import GRANTABLE, Capability, Permission, Role, has_capability
-from core.tenancy.model.members import grantable_roles
+from core.kernel.roles import GRANTABLE, OWNER, ROLES, Capability, Permission, RoleName, rights_of
+from core.tenancy.model import members
 from tests.proof.access.attempts import TABLE, fields_of_body
 from tests.proof.access.calls import Request, call, prepare, without_variant
 from tests.proof.access.robots import Robot
@@ -53,16 +53,16 @@ def has_grant(robot: Robot, capability: Capability) -> bool:
 def may_set_role(robot: Robot, gain: Gain) -> bool:
     """The first role is that of an invitation that the account accepts for someone. It never writes owners."""
     assert robot.role is not None
-    role, is_new = Role(gain.new["role"]), not gain.old
-    is_owner = Role.OWNER in (role, gain.old.get("role"))
+    role, is_new = RoleName(gain.new["role"]), not gain.old
+    is_owner = OWNER in (role, gain.old.get("role"))
     granted = has_grant(robot, Capability.MEMBERS_MANAGE if is_new else Capability.ROLES_MANAGE)
-    return granted and not is_owner and role in grantable_roles(robot.role)
+    return granted and not is_owner and members.may_invite(rights_of(robot.role), role)
 
 
 def may_invite(robot: Robot, gain: Gain) -> bool:
     assert robot.role is not None
-    is_member = has_capability(robot.role, Capability.MEMBERS_MANAGE)
-    return is_member and (gain.new["status"] != "pending" or Role(gain.new["role"]) in grantable_roles(robot.role))
+    is_member = Capability.MEMBERS_MANAGE in rights_of(robot.role)
+    return is_member and (gain.new["status"] != "pending" or members.may_invite(rights_of(robot.role), RoleName(gain.new["role"])))
 
 
 def may_change_user(robot: Robot, gain: Gain) -> bool:
@@ -214,7 +214,7 @@ def ambitions(route: str, name: str, world: World) -> Iterator[tuple[Request, st
     if name in DEAD_ROBOTS:
         return
     own_id = str(caller.robot.id)
-    people = {role.value: str(world.home.people[role].id) for role in Role}
+    people: dict[str, str] = {role: str(world.home.people[role].id) for role in ROLES}
     ids = {"itself": own_id, **people}
     variables = [part[1:-1].partition(":")[2] or part[1:-1] for part in without_variant(route).split("/") if part.startswith("<")]
     for variable in {"account_id", "user_id", "client_id", "org_id"} & set(variables):
@@ -239,9 +239,9 @@ def tempting(field: str, ids: Mapping[str, str]) -> list[Any]:
     """Return values of a field that give more rights."""
     match field:
         case "role":
-            return [*Role, "platform"]
+            return [*ROLES, "platform"]
         case "invitations":
-            return [[{"email": f"{role}@new.example", "role": role}] for role in Role]
+            return [[{"email": f"{role}@new.example", "role": role}] for role in ROLES]
         case "permissions":
             return [[*Permission], ["platform.own"]]
         case "user_id" | "owner_id" | "new_owner_user_id":

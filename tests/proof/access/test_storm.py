@@ -18,7 +18,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.authentication.model.openid import Scope
 from core.authentication.model.tokens import START
-from core.kernel.roles import Role
+from core.kernel.roles import ROLES
 from core.kernel.values import new_id, new_secret
 from core.maintenance import housekeeping
 from ports import Ports
@@ -291,7 +291,7 @@ async def test_all_invariants_hold_after_a_storm(
     seed: int, api: Api, app: QuartTrio, ports: Ports, pool: Pool, world: World, clock: FakeClock
 ) -> None:
     org = world.home.organization.id
-    tokens = {str(world.home.people[role].id): token_of(world, role) for role in Role}
+    tokens = {str(world.home.people[role].id): token_of(world, role) for role in ROLES}
     for number in range(6):
         account = await add_account(ports, f"member{number}@storm.example", None)
         await add_member(pool, org, account.id)

@@ -101,7 +101,7 @@ def _row(route: str, row: Mapping[str, str]) -> dict[str, str]:
         return dict.fromkeys(ALL_TOKENS, row["anonymous"]) | ({} if row["anonymous"] == "401" else {SUSPENDED: row["suspended"]})
     cells = dict.fromkeys(ALL_TOKENS, "403") | {ENDED: "401"}
     if path.partition("#")[0].startswith(ORG):
-        if route not in PERSONS_ONLY:
+        if route.partition("#")[0] not in PERSONS_ONLY:
             cells |= {token: row[user] for token, user in TOKENS_OF_MEMBERS.items()}
             cells[SUSPENDED] = row["suspended"]
             if route in READS_MEMBERS:

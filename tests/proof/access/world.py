@@ -31,7 +31,7 @@ from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.providers import Provider
-from core.kernel.roles import Permission, Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.profiles import ScimProfile
@@ -123,7 +123,7 @@ class Caller:
     at: Tenant
     account: Account | None = None
     session: SignedIn | None = None
-    role: Role | None = None
+    role: RoleName | None = None
     impersonated: bool = False
     is_application: bool = False  # has the session of a service of this user
     pre_auth: str | None = None  # in place of a session
@@ -201,9 +201,9 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _browser(ports, pool, suspended, belongings, suspended.people["owner"], "suspended-browser"),
         await _application(ports, pool, suspended, belongings, suspended.people["end-user"], "suspended-application"),
         replace((await _people_of(ports, pool, pending, belongings))[0], name="pending"),
-        await _robot(ports, pool, rival, belongings, "foreign-robot", Role.OWNER, granted=True),
-        await _robot(ports, pool, rival, belongings, "foreign-narrow-robot", Role.OWNER, scopes=NARROW),  # so that its scope is no secret
-        await _robot(ports, pool, suspended, belongings, "suspended-robot", Role.OWNER, granted=True),
+        await _robot(ports, pool, rival, belongings, "foreign-robot", OWNER, granted=True),
+        await _robot(ports, pool, rival, belongings, "foreign-narrow-robot", OWNER, scopes=NARROW),  # so that its scope is no secret
+        await _robot(ports, pool, suspended, belongings, "suspended-robot", OWNER, granted=True),
         await _token(ports, rival, belongings, "foreign-token", "owner"),
         await _token(ports, rival, belongings, "elsewhere-token", both),
         await _token(ports, suspended, belongings, "suspended-token", "owner"),
@@ -251,14 +251,14 @@ async def make_world(ports: Ports, pool: Pool) -> World:
         await _browser(ports, pool, home, belongings, home.people["owner"], "ended-browser", ended=True),
         await _browser(ports, pool, home, belongings, home.people["admin"], "admin-browser"),
         await _impersonating_browser(ports, pool, home, belongings, steward),
-        *[await _robot(ports, pool, home, belongings, f"{role}-robot", role) for role in Role],
-        await _robot(ports, pool, home, belongings, "granted-robot", Role.OWNER, granted=True),
-        await _robot(ports, pool, home, belongings, "narrow-robot", Role.OWNER, granted=True, scopes=NARROW),
-        await _robot(ports, pool, home, belongings, "revoked-robot", Role.OWNER, granted=True, revoked=True),
-        await _robot(ports, pool, home, belongings, "stopped-robot", Role.ADMIN, granted=True, owner="member"),
+        *[await _robot(ports, pool, home, belongings, f"{role}-robot", role) for role in ROLES],
+        await _robot(ports, pool, home, belongings, "granted-robot", OWNER, granted=True),
+        await _robot(ports, pool, home, belongings, "narrow-robot", OWNER, granted=True, scopes=NARROW),
+        await _robot(ports, pool, home, belongings, "revoked-robot", OWNER, granted=True, revoked=True),
+        await _robot(ports, pool, home, belongings, "stopped-robot", ADMIN, granted=True, owner="member"),
         replace(rival_callers["foreign-robot"], name="visiting-robot", at=home),
         *(Caller(name=name, at=home, robot=robot, own=steward_things) for name, robot in of_platform.items()),
-        *[await _token(ports, home, belongings, f"{role}-token", role) for role in Role],
+        *[await _token(ports, home, belongings, f"{role}-token", role) for role in ROLES],
         await _token(ports, home, belongings, "narrow-token", "owner", scopes=(ApiScope.MEMBERS_READ,)),
         replace(rival_callers["elsewhere-token"], at=home),
         replace(of_steward_token, at=home),
@@ -320,7 +320,7 @@ async def _browser(
         await run_sql(pool, "update sessions set ended_at = created_at where browser_hash = %s", digest(cookie))
     token = form_token(cookie)
     own = {**await belongings.of(account, tenant.organization.slug), "form_token": token, "own_form_token": token}
-    role = next((role for role in Role if tenant.people[role] == account), Role.MEMBER)
+    role = next((role for role in ROLES if tenant.people[role] == account), MEMBER)
     return Caller(name=name, at=tenant, account=account, role=role, cookie=cookie, is_signed_in_browser=not ended, own=own)
 
 
@@ -367,7 +367,7 @@ async def _add_person(ports: Ports, email: str, **changes: Any) -> Account:
 
 
 async def _robot(
-    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, name: str, role: Role, *, owner: str = "owner", **settings: Any
+    ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, name: str, role: RoleName, *, owner: str = "owner", **settings: Any
 ) -> Caller:
     """Add a service account that calls. In requests about a user, it sends the personal things of its owner."""
     account, organization = tenant.people[owner], tenant.organization
@@ -396,7 +396,7 @@ async def _token(
         async with ports.storage.transaction(by=SYSTEM) as tx:
             await tx.personal_tokens.end(account.id, added.id, ports.clock.now())
     token = UsedToken(added.text, None if organization is None else organization.id, added.scopes, is_live=not ended)
-    role = Role(user) if isinstance(user, str) else None
+    role = RoleName(user) if isinstance(user, str) else None
     own = await belongings.of(account, tenant.organization.slug)
     return Caller(name=name, at=tenant, token=token, role=role, account=account, own=own)
 
@@ -416,13 +416,13 @@ async def _people_of(
         own = _own(await belongings.of(account, slug), session)
         callers.append(Caller(name=f"{prefix}{name}", at=tenant, account=account, session=session, own=own, **changes))
 
-    for role in Role:
+    for role in ROLES:
         await add(role, tenant.people[role], role=role)
         if steward is not None:
             await add(f"as-{role}", tenant.people[role], role=role, impersonated=True, by=steward)
     if steward is not None:
         guarded = tenant.people["guarded"]
-        await add("with-mfa", guarded, role=Role.MEMBER)
+        await add("with-mfa", guarded, role=MEMBER)
         things = await belongings.of(guarded, slug)
         callers.append(Caller(name=f"{prefix}waiting", at=tenant, account=guarded, pre_auth=tenant.things["pre_auth"], own=things))
         callers.append(await _browser(ports, pool, tenant, belongings, tenant.people["owner"], f"{prefix}browser"))
@@ -446,10 +446,10 @@ async def _add_tenant(
     `both` is an existing account that becomes a member, `invites` an additional invited address.
     """
     now = ports.clock.now()
-    people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*Role, "further", "guarded", "guest")}
+    people = {name: await _add_person(ports, f"{name}@{slug}.example") for name in (*ROLES, "further", "guarded", "guest")}
     people["former"] = await _add_person(ports, f"former@{slug}.example", origin=AccountOrigin.SCIM)
     members = (people["further"], people["guarded"], people["former"], *([both] if both else []))
-    roles = {people[role]: role for role in Role} | dict.fromkeys(members, Role.MEMBER)
+    roles = {people[role]: role for role in ROLES} | dict.fromkeys(members, MEMBER)
     sessions = {name: await sign_in(ports, people[name], agent=f"{slug} telephone") for name in ("further", "owner")}
     secrets = {name: str(new_id()) for name in ("invitation_token", "reset_token", "verification_token", "undo_token", "recovery_token")}
     owner, further = people["owner"], people["further"]
@@ -835,7 +835,7 @@ def _invitation(organization: Organization, inviter: Account, email: str, create
         id=new_id(),
         org_id=organization.id,
         email=Email(email),
-        role=Role.MEMBER,
+        role=MEMBER,
         invited_by=inviter.id,
         status=InvitationStatus.PENDING,
         token_hash=digest(token or str(new_id())),

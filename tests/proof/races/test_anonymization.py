@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER
 from core.kernel.values import new_id
 from ports import Ports
 from tests.applications.api.service_users import check_counts
@@ -273,4 +273,4 @@ async def test_roles_and_memberships_stay(api: Api, acme: Tenant, user: Account,
     before = await acme.roles()
     for name in ("owner", "ada"):
         assert (await request_anonymization(api, acme.id(name), platform.token)).status == 200
-    assert await acme.check() == before == {**before, "owner": Role.OWNER}
+    assert await acme.check() == before == {**before, "owner": OWNER}

@@ -13,7 +13,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from ports import Ports
 from ports.crypto import Passwords
 from tests.support.builders import NEW_PASSWORD, PASSWORD, Api, add_account, run_concurrently, run_during, run_sql, sign_in
@@ -57,8 +57,8 @@ async def stored_rows(pool: Pool) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
-    return {"owner": Role.OWNER, "admin": Role.ADMIN, "eve": Role.MEMBER}
+def cast() -> Mapping[str, RoleName]:
+    return {"owner": OWNER, "admin": ADMIN, "eve": MEMBER}
 
 
 @pytest.mark.parametrize("name", ORGANIZATION_REQUESTS)

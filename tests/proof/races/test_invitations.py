@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER
 from core.kernel.values import new_id
 from core.tenancy import invitations
 from ports import Ports
@@ -171,7 +171,7 @@ async def test_concurrent_requests_and_sweeps_expire_an_invitation_once(acme: Te
 
 @pytest.mark.slow
 async def test_concurrent_acceptances_create_one_account(tenants: Tenants, api: Api, pool: Pool) -> None:
-    tenants_that_invite = [await tenants.add(f"org-{number}", cast={"owner": Role.OWNER}) for number in range(10)]
+    tenants_that_invite = [await tenants.add(f"org-{number}", cast={"owner": OWNER}) for number in range(10)]
     secrets = [(await tenant.invite())["token"] for tenant in tenants_that_invite]
 
     async def act(number: int) -> Answer:

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, RoleName
 from tests.support.builders import Answer, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.tenants import Tenant, Tenants
 from tests.tenancy.members import CALLS, CAST
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     return CAST
 
 
-async def add_members(tenants: Tenants, size: int, role: Role = Role.MEMBER) -> Tenant:
-    return await tenants.add("acme", cast={"owner": Role.OWNER} | {f"n{number}": role for number in range(size)})
+async def add_members(tenants: Tenants, size: int, role: RoleName = MEMBER) -> Tenant:
+    return await tenants.add("acme", cast={"owner": OWNER} | {f"n{number}": role for number in range(size)})
 
 
 @pytest.mark.slow
@@ -34,7 +34,7 @@ async def test_one_of_twenty_concurrent_transfers_wins(tenants: Tenants) -> None
 @pytest.mark.slow
 async def test_concurrent_transfers_around_a_circle_leave_one_owner(tenants: Tenants) -> None:
     """Each of twenty admins transfers the ownership to the next one, all at the same time."""
-    acme = await add_members(tenants, 19, Role.ADMIN)
+    acme = await add_members(tenants, 19, ADMIN)
     names = list(acme.people)
     for _ in range(3):
         answers = await run_concurrently(20, lambda number: acme.transfer(names[number], names[(number + 1) % 20]))
@@ -49,9 +49,9 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
     tenants: Tenants, other_tenant: Tenant
 ) -> None:
     acme = await add_members(tenants, 10)
-    await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), Role.ADMIN)
+    await acme.join("admin", await add_account(tenants.ports, "admin@acme.example", None), ADMIN)
     for number in range(10):
-        await acme.add_pending_invitation("owner", f"guest-{number}@example.com", Role.ADMIN if number % 2 else Role.MEMBER)
+        await acme.add_pending_invitation("owner", f"guest-{number}@example.com", ADMIN if number % 2 else MEMBER)
 
     async def act(number: int) -> Answer:
         name = f"n{number % 10}"
@@ -81,7 +81,7 @@ async def test_concurrent_transfers_removals_and_role_changes_leave_one_owner_an
 
 @pytest.mark.slow
 async def test_a_transfer_and_a_removal_of_the_same_member_exclude_each_other(tenants: Tenants) -> None:
-    acme = await tenants.add("acme", cast={"owner": Role.OWNER, "admin": Role.ADMIN, "heir": Role.MEMBER})
+    acme = await tenants.add("acme", cast={"owner": OWNER, "admin": ADMIN, "heir": MEMBER})
 
     async def act(number: int) -> Answer:
         return await (acme.transfer("owner", "heir") if number % 2 else acme.remove("admin", "heir"))
@@ -139,7 +139,7 @@ async def test_a_removal_locks_the_account_before_its_sessions(tenants: Tenants,
 
 @pytest.mark.slow
 async def test_one_admin_remains_when_admins_remove_each_other_concurrently(tenants: Tenants) -> None:
-    acme = await add_members(tenants, 10, Role.ADMIN)
+    acme = await add_members(tenants, 10, ADMIN)
 
     async def act(number: int) -> Answer:
         return await acme.remove(f"n{number % 10}", f"n{(number + 1 + number // 10) % 10}")

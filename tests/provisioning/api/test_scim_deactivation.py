@@ -9,7 +9,7 @@ from quart_trio import QuartTrio
 
 from core.kernel.access import BlockedByDirectory
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.provisioning.model.schemas import ENTERPRISE_URN
 from core.tenancy.model.invitations import InviteeBlocked
 from tests.fakes.outside import FakeClock
@@ -343,7 +343,7 @@ async def test_an_activated_user_is_a_member_whatever_role_they_had(acme: Tenant
     await directory.deactivate(admin)
     assert "admin" not in await acme.check()
     await directory.activate(admin)
-    assert (await acme.check())["admin"] == Role.MEMBER
+    assert (await acme.check())["admin"] == MEMBER
 
 
 async def test_creating_a_user_inactive_again_keeps_the_address_they_have_now(acme: Tenant, directory: Directory) -> None:

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER
 from core.kernel.values import Email, digest, new_id
 from core.provisioning.model.directories import ScimToken
 from core.provisioning.model.groups import GroupMember
@@ -45,18 +45,18 @@ async def test_a_page_is_a_part_of_the_list_of_one_organization(
 async def test_users_have_their_state_and_profile(users_of_acme: list[ScimUser]) -> None:
     states = [(user.active, user.role, user.is_blocked, user.profile) for user in users_of_acme[:5]]
     assert states == [
-        (True, Role.MEMBER, False, PROFILES[0]),
+        (True, MEMBER, False, PROFILES[0]),
         (False, None, True, PROFILES[1]),
         (True, None, False, PROFILES[2]),
         (False, None, True, PROFILES[3]),
-        (True, Role.MEMBER, False, PROFILES[4]),
+        (True, MEMBER, False, PROFILES[4]),
     ]
 
 
 async def test_a_blocked_user_is_no_member_until_the_block_is_removed(storage: Postgres, pool: Pool, acme: UUID) -> None:
     user = account(is_platform_owner=False)
     await add(storage, user)
-    await add_member(pool, acme, user.id, Role.ADMIN, confirmed=True)
+    await add_member(pool, acme, user.id, ADMIN, confirmed=True)
     membership = "select id, role, created_at, confirmed_at from memberships where user_id = %s"
     [(membership_id, _, joined_at, _)] = await run_sql(pool, membership, user.id)
     for _ in range(2):
@@ -84,7 +84,7 @@ async def test_the_group_lists_members_of_one_organization(
         assert await read.scim_users.all_group_members(acme, None, 100) == expected
         assert await read.scim_users.all_group_members(acme, users[1].id, 3) == expected[2:5]
         assert await read.scim_users.group_members(acme, [users_of_acme[0].id, new_id()]) == [
-            GroupMember(users_of_acme[0].id, Role.MEMBER, is_blocked=False, is_platform_owner=False, is_provisioned=False)
+            GroupMember(users_of_acme[0].id, MEMBER, is_blocked=False, is_platform_owner=False, is_provisioned=False)
         ]
         assert await read.scim_users.group_members(other_tenant, [users_of_acme[0].id]) == []
     for user in users_of_acme:

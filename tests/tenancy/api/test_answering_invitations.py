@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.kernel.causes import Anonymous
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import Email, new_id
 from core.tenancy import invitations
 from core.tenancy.model.invitations import InviteeCannotJoin
@@ -253,7 +253,7 @@ async def test_an_invitation_stays_pending_if_the_organization_is_full(acme: Ten
 async def test_a_user_who_is_already_a_member_cannot_accept(acme: Tenant, api: Api, ports: Ports, signed_in: bool) -> None:
     user = await add_account(ports, EMAIL, None)
     response = await acme.invite(role="admin")
-    await acme.join("ada", user, Role.MEMBER)
+    await acme.join("ada", user, MEMBER)
     options = {"token": acme.token("ada")} if signed_in else {}
     assert refused(await accept(api, response["token"], **options)) == BAD
     assert (await acme.members())[EMAIL] == ("member", True)

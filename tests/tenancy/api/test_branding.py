@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from tests.fakes.outside import FakeClock
 from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Answer, add_account, add_member, run_concurrently, run_during, run_sql
@@ -255,7 +255,7 @@ async def test_the_branding_is_deleted_with_the_organization(acme: Tenant, pool:
 async def test_the_preview_of_an_email_has_the_design_and_can_do_nothing(acme: Tenant, app: QuartTrio) -> None:
     await patch_branding(acme, {"product_name": "<b>Acme</b>", "logo_url": "https://cdn.acme.example/logo.png"})
     admin = await add_account(acme.ports, "grace@example.com", PASSWORD)
-    await add_member(acme.pool, acme.org, admin.id, Role.ADMIN, confirmed=True)
+    await add_member(acme.pool, acme.org, admin.id, ADMIN, confirmed=True)
     browser = FakeBrowser(app)
     await browser.sign_in(admin.email, PASSWORD)
     page = await browser.open("/app/organizations/acme/branding/email/preview")

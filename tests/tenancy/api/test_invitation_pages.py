@@ -15,7 +15,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, new_id
 from core.tenancy import inviting
@@ -40,8 +40,8 @@ async def owner(ports: Ports, pool: Pool) -> Member:
     grace = await add_account(ports, "grace@example.com", None)
     now = ports.clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=Role.OWNER, created_at=now, confirmed_at=now))
-    context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER)
+        await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=OWNER, created_at=now, confirmed_at=now))
+    context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
     session = await sign_in(ports, grace)
     facts = SignInFacts(now, is_proof=True, used_second_factor=False, needs_second_factor=False)
     return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context, sign_in=facts)

@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.access import RoleInsufficient
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, rights_of
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from ports import Ports
@@ -112,10 +112,10 @@ async def test_an_admin_demoted_during_the_request_cannot_invite(acme: Tenant, p
         user_id=admin.id,
         email=admin.email,
         session_id=session.session_id,
-        acts_in=OrganizationContext(acme.org, acme.slug, OrganizationStatus.ACTIVE, Role.ADMIN),
+        acts_in=OrganizationContext(acme.org, acme.slug, OrganizationStatus.ACTIVE, ADMIN, rights_of(ADMIN)),
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.members.set_role(acme.org, admin.id, Role.MEMBER)
+        await tx.members.set_role(acme.org, admin.id, MEMBER)
     with pytest.raises(RoleInsufficient):
         await inviting.invite(ports, caller, Email(EMAIL), "member")
     with pytest.raises(RoleInsufficient):

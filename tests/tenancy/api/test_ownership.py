@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, RoleName
 from core.kernel.values import new_id
 from tests.support.builders import add_account, run_sql
 from tests.support.tenants import Tenant, Tenants
@@ -13,7 +13,7 @@ from tests.tenancy.members import CAST
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     return CAST
 
 
@@ -36,7 +36,7 @@ async def test_a_transfer_makes_the_member_owner_and_the_owner_admin(
     owner = acme.people["owner"].id
     assert await acme.recorded() == [
         ("user.role_updated", "user", acme.id("owner"), owner, {"old_role": "owner", "new_role": "admin"}),
-        ("user.role_updated", "user", acme.id(name), owner, {"old_role": CAST[name].value, "new_role": "owner"}),
+        ("user.role_updated", "user", acme.id(name), owner, {"old_role": CAST[name], "new_role": "owner"}),
         (
             "organization.owner.changed",
             "organization",
@@ -112,14 +112,14 @@ async def test_only_the_owner_can_transfer_the_ownership(tenants: Tenants, acme:
 
 async def _invitations(tenants: Tenants, acme: Tenant, other_tenant: Tenant, inviter: str) -> dict[str, str]:
     """Add one invitation of each kind, and return their ids."""
-    await other_tenant.join("same", acme.people[inviter], Role.ADMIN)
+    await other_tenant.join("same", acme.people[inviter], ADMIN)
     invitations = {
-        "admin": await acme.add_pending_invitation(inviter, "new-admin@example.com", Role.ADMIN),
-        "member": await acme.add_pending_invitation(inviter, "new-member@example.com", Role.MEMBER),
-        "accepted": await acme.add_pending_invitation(inviter, "accepted@example.com", Role.ADMIN),
-        "past its time": await acme.add_pending_invitation(inviter, "late@example.com", Role.ADMIN),
-        "another's": await acme.add_pending_invitation("deputy", "another@example.com", Role.ADMIN),
-        "elsewhere": await other_tenant.add_pending_invitation("same", "new-admin@example.com", Role.ADMIN),
+        "admin": await acme.add_pending_invitation(inviter, "new-admin@example.com", ADMIN),
+        "member": await acme.add_pending_invitation(inviter, "new-member@example.com", MEMBER),
+        "accepted": await acme.add_pending_invitation(inviter, "accepted@example.com", ADMIN),
+        "past its time": await acme.add_pending_invitation(inviter, "late@example.com", ADMIN),
+        "another's": await acme.add_pending_invitation("deputy", "another@example.com", ADMIN),
+        "elsewhere": await other_tenant.add_pending_invitation("same", "new-admin@example.com", ADMIN),
     }
     await run_sql(tenants.pool, "update invitations set status = 'accepted', ended_at = now() where id = %s", invitations["accepted"])
     await run_sql(
@@ -175,7 +175,7 @@ async def test_a_transfer_revokes_invitations_that_only_an_owner_may_send(tenant
 
 
 async def test_a_promotion_revokes_no_invitation(tenants: Tenants, acme: Tenant) -> None:
-    await acme.add_pending_invitation("admin", "new-member@example.com", Role.MEMBER)
+    await acme.add_pending_invitation("admin", "new-member@example.com", MEMBER)
     assert (await acme.transfer("owner", "admin")).status == 200
     assert await run_sql(tenants.pool, "select status from invitations") == [("pending",)]
     assert await _revocations(tenants) == {}

@@ -15,7 +15,7 @@ from core.authentication import sessions
 from core.kernel.access import AccountGone, AddressNotVerified, NotOfThisOrganization, OrganizationNotFound, RoleInsufficient
 from core.kernel.callers import Member, MembershipState, OrganizationContext, OrganizationStatus, Person, to_member
 from core.kernel.errors import Limited, OrganizationNotActive, Refusal, SessionEnded
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.values import Slug, SlugInvalid, SlugReserved
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
@@ -64,9 +64,11 @@ def test_a_limit_comes_from_the_organization_the_tier_or_the_default(changes: di
     assert (organization.user_limit, organization.service_limit) == (users, services)
 
 
-@pytest.mark.parametrize("role", [None, Role.ADMIN])
-def test_a_membership_state_has_the_role_and_the_status(role: Role | None) -> None:
-    assert organizations_model.to_membership_state(ACME, role) == MembershipState(ACME.id, "acme", OrganizationStatus.SUSPENDED, role)
+@pytest.mark.parametrize("role", [None, ADMIN])
+def test_a_membership_state_has_the_role_and_the_status(role: RoleName | None) -> None:
+    assert organizations_model.to_membership_state(ACME, role) == MembershipState(
+        ACME.id, "acme", OrganizationStatus.SUSPENDED, role, rights_of(role)
+    )
 
 
 def test_an_error_message_says_what_to_do() -> None:
@@ -88,7 +90,7 @@ async def owner_of(ports: Ports, pool: Pool, org: UUID) -> Member:
     """Add an owner to the organization, and return the caller as the HTTP edge accepted them."""
     account = await add_account(ports, "owner@example.com", None)
     await add_member(pool, org, account.id, "owner")
-    return to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, Role.OWNER))
+    return to_member(await person_of(ports, account), OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER)))
 
 
 ACTIONS: dict[str, Callable[[Ports, Member], Awaitable[object]]] = {
@@ -114,7 +116,7 @@ async def test_permission_is_checked_again_in_the_transaction(ports: Ports, pool
     before = await run_sql(pool, "select name, status from organizations")
     if act == "select" and change == "demoted":
         membership, _ = await sessions.select_organization(ports, caller)  # allowed for every role
-        assert membership.role is Role.MEMBER
+        assert membership.role == MEMBER
         return
     with pytest.raises(refusal):
         await ACTIONS[act](ports, caller)
@@ -260,8 +262,8 @@ async def test_lock_organization_for_locks_organization_and_membership(ports: Po
     org = await add_organization(pool, "acme")
     caller = await owner_of(ports, pool, org)
     async with ports.storage.transaction(by=caller) as tx:
-        organization, role = await organizations.lock_organization_for(tx, caller, capability)
-        assert (organization.id, role) == (org, Role.OWNER)
+        organization, rights = await organizations.lock_organization_for(tx, caller, capability)
+        assert (organization.id, rights) == (org, rights_of(OWNER))
         for table in ("organizations", "memberships"):
             free: list[Any] = []
 

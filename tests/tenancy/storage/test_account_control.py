@@ -9,7 +9,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import AccountOrigin
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ROLES, RoleName
 from core.tenancy.model.members import AccountControl
 from tests.support.builders import add_member, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, begin, within
@@ -47,9 +47,9 @@ async def test_a_fresh_account_has_no_memberships_and_no_services(storage: Postg
     assert await load_control(storage, eve.id, other_tenant) == replace(provisioned, org_id=other_tenant)
 
 
-@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("role", list(ROLES))
 async def test_memberships_in_this_and_in_other_organizations_are_counted(
-    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, role: Role
+    storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, role: RoleName
 ) -> None:
     user = await add(storage, account(is_platform_owner=True))
     await add_member(pool, acme, user.id, role)

@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, RoleName, assignable
 from core.kernel.values import Email, Page, digest
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
 from tests.support.builders import add_organization, run_concurrently, run_sql
@@ -28,7 +28,7 @@ def invitation(org: UUID, email: str = ADA, **changes: Any) -> Invitation:
         id=id_,
         org_id=org,
         email=Email(email),
-        role=Role.ADMIN,
+        role=ADMIN,
         invited_by=uuid4(),
         status=PENDING,
         token_hash=digest(str(id_)),
@@ -58,8 +58,8 @@ async def statuses(pool: Pool) -> dict[UUID, str]:
     return dict(await run_sql(pool, "select id, status from invitations"))
 
 
-@pytest.mark.parametrize("role", [Role.ADMIN, Role.MEMBER])
-async def test_every_field_of_an_invitation_is_read_back_by_every_query(storage: Postgres, pool: Pool, role: Role) -> None:
+@pytest.mark.parametrize("role", [ADMIN, MEMBER])
+async def test_every_field_of_an_invitation_is_read_back_by_every_query(storage: Postgres, pool: Pool, role: RoleName) -> None:
     grace = await add(storage, account("grace@example.com"))
     org = await add_organization(pool, "acme")
     one = await invite(storage, invitation(org, role=role, invited_by=grace.id))
@@ -86,7 +86,7 @@ async def test_a_deleted_inviter_is_a_placeholder(storage: Postgres, pool: Pool)
 async def test_the_database_refuses_an_invitation_of_an_owner(storage: Postgres, pool: Pool) -> None:
     org = await add_organization(pool, "acme")
     with pytest.raises(psycopg.errors.CheckViolation):
-        await invite(storage, invitation(org, role=Role.OWNER))
+        await invite(storage, invitation(org, role=OWNER))
 
 
 async def test_an_invitation_is_found_in_its_organization_only(storage: Postgres, pool: Pool) -> None:
@@ -99,7 +99,7 @@ async def test_an_invitation_is_found_in_its_organization_only(storage: Postgres
         assert (await tx.invitations.page(other, None, ALL, NOW)).items == []
         assert await tx.invitations.nth_newest(other, 1) is None
         assert not await tx.invitations.end(other, one.id, InvitationStatus.CANCELLED, NOW)
-        assert await tx.invitations.cancel_from(other, one.invited_by, frozenset(Role), NOW) == []
+        assert await tx.invitations.cancel_from(other, one.invited_by, frozenset(ROLES), NOW) == []
     assert await statuses(pool) == {one.id: "pending"}
 
 
@@ -267,21 +267,21 @@ async def test_cancel_from_cancels_only_the_named_roles_of_the_inviter(storage: 
     grace = uuid4()
     canceled = await invite(storage, invitation(org, "1@example.com", invited_by=grace))
     kept_invitations = [
-        invitation(org, "2@example.com", invited_by=grace, role=Role.MEMBER),
+        invitation(org, "2@example.com", invited_by=grace, role=MEMBER),
         invitation(org, "3@example.com"),
         invitation(other, "4@example.com", invited_by=grace),
     ]
     await invite(storage, *kept_invitations)
     accepted = await invite(storage, invitation(org, "5@example.com", invited_by=grace))
     await end(storage, accepted, InvitationStatus.ACCEPTED)
-    result = await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW))
+    result = await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [ADMIN], NOW))
     assert result == [replace(canceled, status=InvitationStatus.CANCELLED)]
     assert await statuses(pool) == {
         canceled.id: "cancelled",
         accepted.id: "accepted",
         **{kept_invitation.id: "pending" for kept_invitation in kept_invitations},
     }
-    assert await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [Role.ADMIN], NOW)) == []
+    assert await within(storage, lambda tx: tx.invitations.cancel_from(org, grace, [ADMIN], NOW)) == []
 
 
 async def test_expire_takes_the_oldest_first_up_to_the_limit(storage: Postgres, pool: Pool) -> None:
@@ -325,3 +325,11 @@ async def test_invitations_are_deleted_with_their_organization(storage: Postgres
     kept_invitation = await invite(storage, invitation(other))
     await within(storage, lambda tx: tx.organizations.delete(org, NOW))
     assert await statuses(pool) == {kept_invitation.id: "pending"}
+
+
+@pytest.mark.parametrize("role", ["owner", "boss", ""])
+async def test_an_invitation_offers_only_a_role_that_may_be_given(pool: Pool, storage: Postgres, role: str) -> None:
+    org, _ = await add_organizations(pool)
+    await invite(storage, *[invitation(org, f"{each}@example.com", role=each.name) for each in assignable()])
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await run_sql(pool, "update invitations set role = %s", role)

@@ -13,7 +13,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER, OWNER
 from core.kernel.values import Slug
 from core.tenancy.model.organizations import Membership, Organization, SlugTaken, Tier
 from tests.support.builders import FREE, PROFESSIONAL, add_member, add_organization, run_concurrently, run_during, run_sql
@@ -148,7 +148,7 @@ async def test_a_member_gets_their_organizations_and_memberships_ordered_by_slug
     await add_organizations(storage, c, a, b, foreign)
     memberships = {
         one.id: Membership(id=uuid4(), org_id=one.id, user_id=user.id, role=role, created_at=NOW - DAY, confirmed_at=confirmed)
-        for one, role, confirmed in ((c, Role.OWNER, NOW), (a, Role.ADMIN, None), (b, Role.MEMBER, NOW - HOUR))
+        for one, role, confirmed in ((c, OWNER, NOW), (a, ADMIN, None), (b, MEMBER, NOW - HOUR))
     }
     async with storage.transaction(by=SYSTEM) as tx:
         for membership in memberships.values():

@@ -11,8 +11,9 @@ from core.accounts import platform, platform_users
 from core.accounts.model.platform import MfaAlert, MfaAlertType
 from core.authentication import user_access
 from core.kernel.errors import Invalid
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting_on_platform, ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs, View

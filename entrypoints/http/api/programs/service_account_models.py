@@ -6,10 +6,11 @@ from uuid import UUID
 from pydantic import Field
 
 from core.kernel.api_scopes import ApiScope, parse_scopes
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep
 from core.programs.model.service_accounts import ListedServiceAccount, in_declared_order, scopes_in_order
 from core.programs.service_accounts import NewServiceAccount, ServiceAccountChanges
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Id, Name, RequestModel, ResponseModel, Text, Texts, Timestamp, optional
 from entrypoints.http.edge.queries import Pagination
 

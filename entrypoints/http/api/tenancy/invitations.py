@@ -3,17 +3,17 @@
 The pages behind the link in an invitation email are in `entrypoints.http.pages.tenancy.invitation_links`.
 """
 
-from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 from quart import Blueprint
 
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, Invitation, InvitationStatus, ListedInvitation, ReceivedInvitation
+from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, caller, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, person_if_present
 from entrypoints.http.edge.access.declaration import Programs
@@ -74,9 +74,7 @@ class InvitationRequest(RequestModel):
 
     email: EmailAddress = Field(description="The email address to invite.")
     # A plain string, because the use case has a better error message for the role owner.
-    role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})] = Field(
-        description="The role that the recipient gets. Admins can invite members only."
-    )
+    role: AssignableRole = Field(description="The role that the recipient gets. Admins can invite members only.")
 
 
 @routes.post("/api/organizations/<org_slug>/invitations")

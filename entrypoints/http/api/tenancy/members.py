@@ -1,18 +1,19 @@
 """API of members: list, roles, removal, and the transfer of ownership (decision 199)."""
 
 from functools import wraps
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 from quart import Blueprint, Response
 
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ADMIN, OWNER, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members
 from core.tenancy.model.members import ListedMember, MemberOrder
 from core.tenancy.model.organizations import LimitSource
 from entrypoints.http.api.tenancy.organizations import MembershipResponse, MemberUserResponse
+from entrypoints.http.api.tenancy.role_choices import AssignableRole, Role
 from entrypoints.http.base.context import acting, acting_member, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs, View
@@ -173,9 +174,7 @@ class RoleRequest(RequestModel):
     """The new role of a member."""
 
     # A plain string, because the use case has a better error message for the role owner.
-    role: Annotated[Text, WithJsonSchema({"type": "string", "enum": [Role.ADMIN.value, Role.MEMBER.value]})] = Field(
-        description="The new role. To make a member the owner, transfer the ownership."
-    )
+    role: AssignableRole = Field(description="The new role. To make a member the owner, transfer the ownership.")
 
 
 class MemberReferenceResponse(ResponseModel):
@@ -295,6 +294,6 @@ async def transfer_ownership(org_slug: str, data: OwnershipTransferRequest) -> O
     await members.transfer_ownership(ports(), old_owner, data.new_owner_user_id, data.reason)
     return OwnershipTransferResponse(
         message="The ownership was transferred.",
-        old_owner=FormerOwnerResponse(user_id=old_owner.user_id, new_role=Role.ADMIN),
-        new_owner=NewOwnerResponse(user_id=data.new_owner_user_id, role=Role.OWNER),
+        old_owner=FormerOwnerResponse(user_id=old_owner.user_id, new_role=ADMIN),
+        new_owner=NewOwnerResponse(user_id=data.new_owner_user_id, role=OWNER),
     )

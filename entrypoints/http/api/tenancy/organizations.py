@@ -8,10 +8,11 @@ from quart import Blueprint, Response
 from core.authentication import sessions
 from core.kernel.api_scopes import Area
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
+from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import acting, acting_member, no_content, ports, signed_in
 from entrypoints.http.edge.access import member, person_anywhere, verified_person
 from entrypoints.http.edge.access.declaration import Programs

@@ -17,7 +17,6 @@ from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
 from core.kernel.providers import Provider
-from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
@@ -269,7 +268,7 @@ async def _leaving(org_slug: str) -> Question:
         verb="Leave",
         target=organization.name,
         consequences=(
-            *(["You own this organization. Transfer the ownership first."] if membership.role is Role.OWNER else []),
+            *(["You own this organization. Transfer the ownership first."] if membership.is_owner else []),
             "Your sessions in this organization end at once. To come back, you need an invitation. Your account remains.",
             *([lost] if applications else []),
             "The credentials that you created for its service accounts and API resources end, and your pending invitations are canceled.",

@@ -69,12 +69,12 @@ async def _form_values(typed: Form) -> dict[str, Any]:
         for organization, membership in await organizations.list_own(ports(), signed_in())
         if organization.status is OrganizationStatus.ACTIVE
     ]
-    role = next((membership.role for organization, membership in memberships if organization.slug == org_slug), None)
+    rights = next((membership.rights for organization, membership in memberships if organization.slug == org_slug), None)
     return {
         "typed": {"expires_in_days": str(model.DEFAULT_DAYS), **typed},
-        "org_slug": org_slug if role is not None else None,
+        "org_slug": org_slug if rights is not None else None,
         "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
-        "scopes": {scope: DESCRIPTIONS[scope] for scope in personal_tokens.available_scopes(role)},
+        "scopes": {scope: DESCRIPTIONS[scope] for scope in personal_tokens.available_scopes(rights)},
         "lifetimes": LIFETIMES,
     }
 

@@ -11,11 +11,18 @@ from quart import Response
 from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.callers import Member
 from core.kernel.errors import Refusal
-from core.kernel.roles import GRANTABLE, Role
+from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, giveable, names_with
 from core.kernel.values import Page
 from core.programs import created_secrets, service_accounts
 from core.programs.model import service_accounts as model
-from core.programs.model.service_accounts import ListedServiceAccount, ServiceAccount, grantable_capabilities, may_manage, possible_scopes
+from core.programs.model.service_accounts import (
+    ListedServiceAccount,
+    ServiceAccount,
+    grantable_capabilities,
+    may_grant,
+    may_manage,
+    possible_scopes,
+)
 from core.tenancy import members
 from entrypoints.http.api.programs.service_account_models import (
     PlatformServiceAccountRequest,
@@ -25,6 +32,7 @@ from entrypoints.http.api.programs.service_account_models import (
     to_changes,
     to_new_account,
 )
+from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
@@ -72,19 +80,19 @@ def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
         "account": account,
         "path": path_of(account.id),
         "list_path": path_of(),
-        "can_change": may_manage(_own_role(), account.role),
+        "can_change": may_manage(_own_rights(), account.role),
     }
 
 
-def _own_role() -> Role:
+def _own_rights() -> Rights:
     caller = signed_in()
-    return caller.acts_in.role if isinstance(caller, Member) else Role.OWNER
+    return caller.acts_in.rights if isinstance(caller, Member) else PLATFORM_RIGHTS
 
 
 def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsers for the checkboxes of a form. Only owners have those of capabilities."""
     parsers: dict[str, Any] = {"scopes": lambda _: None if ALL in form else checked(form, SCOPE)}
-    if _own_role() is Role.OWNER:
+    if may_grant(_own_rights()):
         parsers["granted_capabilities"] = lambda _: checked(form, GRANT)
     return parsers
 
@@ -92,33 +100,28 @@ def _parsers(form: Mapping[str, str]) -> dict[str, Any]:
 async def _possible_owners() -> list[tuple[str, str]]:
     """Return the ids and email addresses of the users who can become the owner of a service account by this caller."""
     caller = signed_in()
-    if not isinstance(caller, Member) or caller.acts_in.role is not Role.OWNER:
+    if not isinstance(caller, Member) or not may_grant(caller.acts_in.rights):
         return [(str(caller.user_id), str(caller.email))]
     return [
         (str(member.user_id), str(member.email))
-        for role in (Role.OWNER, Role.ADMIN)
+        for role in names_with(Capability.SERVICE_ACCOUNTS_MANAGE)
         for member in (await members.list_page(ports(), caller, role, Page(1, MAX_LIMIT))).members
     ]
 
 
 async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | None = None) -> dict[str, Any]:
     """Return the values of the fields. `listed` is the account that the form changes, or None if it creates one."""
-    caller, own_role = signed_in(), _own_role()
-    if isinstance(caller, Member):
-        roles = [(role.value, role.value.capitalize()) for role in (Role.MEMBER, Role.ADMIN, Role.OWNER) if may_manage(own_role, role)]
-        grantable = grantable_capabilities(Role.OWNER) if own_role is Role.OWNER else []
-    else:
-        roles, grantable = [], grantable_capabilities(None)
+    caller, rights = signed_in(), _own_rights()
     owners = await _possible_owners()
     if listed is not None and str(listed.account.owner_id) not in dict(owners):
         # Without this option, the browser would choose the first person, and a change of the name would change the owner, too.
         owners = [("", f"No change ({listed.owner_email or 'has left'})"), *owners]
     return {
         "typed": typed,
-        "roles": roles,
+        "roles": options(giveable(rights, to_program=True))[::-1],
         "owners": owners,
         "scopes": {scope: DESCRIPTIONS[scope] for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
-        "grantable": {capability: GRANTABLE[capability] for capability in grantable},
+        "grantable": {capability: GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())},
         "list_path": path_of(),
     }
 
@@ -192,7 +195,7 @@ async def delete(account_id: str) -> Response:
 async def _path_after_deletion(account: ServiceAccount) -> str:
     """Return the path of the secrets that the account leaves behind, for an owner, or of the list."""
     caller = signed_in()
-    if isinstance(caller, Member) and caller.acts_in.role is Role.OWNER and await created_secrets.list_created(ports(), caller, account.id):
+    if isinstance(caller, Member) and may_grant(caller.acts_in.rights) and await created_secrets.list_created(ports(), caller, account.id):
         return path_of(account.id, "/created-secrets")
     return path_of()
 

@@ -15,9 +15,10 @@ from core.authentication.model.login import InvitationAnswer, PreAuthToken
 from core.federation import sign_in as sign_in_flow
 from core.federation.sign_in import BrowserTarget, InvitationCredentials
 from core.kernel.callers import Visitor
-from core.kernel.display import ROLES, format_utc
+from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
 from core.kernel.page_paths import SIGN_IN_PATH
+from core.kernel.roles import ROLES
 from core.kernel.values import digest, parse_id
 from core.tenancy import branding, invitations
 from core.tenancy.model.invitations import InvitationExpired, InvitationNotPending, parse_token
@@ -104,7 +105,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         "organization": received.organization_name,
         "inviter": received.inviter_email,
         "email": invitation.email,
-        "role": ROLES[invitation.role],
+        "role": ROLES[invitation.role].phrase,
         "until": format_utc(invitation.expires_at),
         "chooses_password": chooses_password,
         "other_user": user.email if user is not None and not is_signed_in else None,

@@ -7,12 +7,13 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
 from core.tenancy.model.invitations import MAX_BULK_INVITATIONS, InvitationStatus, OwnerNotInvitable
 from core.tenancy.model.members import RoleUnknown
 from entrypoints.http.api.tenancy.invitations import InvitationsQuery
+from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
@@ -32,7 +33,6 @@ MAX_LENGTH_SHOWN: Final = 60  # characters of a line in an error
 SEPARATORS: Final = re.compile(r'[,;\s"<>]+')
 CELLS: Final = re.compile(r"[,;\t]+")
 HEADS: Final = frozenset({"email", "e-mail", "mail", "address", "email address"})  # of a column with addresses
-INVITABLE: Final = (Role.ADMIN, Role.MEMBER)
 
 
 class InvitationListQuery(ListQuery, InvitationsQuery):
@@ -86,7 +86,7 @@ async def show_form(org_slug: str) -> Response:
 
 
 async def _form_values(typed: Form) -> dict[str, Any]:
-    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": [(Role.MEMBER.value, "Member"), (Role.ADMIN.value, "Admin")]}
+    return {"typed": typed, "most": MAX_BULK_INVITATIONS, "roles": ASSIGNABLE[::-1]}
 
 
 @routes.post(f"{LIST}/new")
@@ -120,7 +120,7 @@ def parse_addresses(text: str, role: str) -> list[tuple[Email, str]]:
         parts = [part for part in SEPARATORS.split(line) if part]
         cells = {cell.strip(" \"'").lower() for cell in CELLS.split(line)}
         addresses = [part.strip("'") for part in parts if "@" in part]
-        own_role = next((each.value for each in INVITABLE if len(addresses) == 1 and each in cells), role)
+        own_role = next((each for each, _ in ASSIGNABLE if len(addresses) == 1 and each in cells), role)
         if parts and not addresses and not cells & HEADS:
             wrong.append(line.strip())
         for address in addresses:

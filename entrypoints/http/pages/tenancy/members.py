@@ -6,10 +6,11 @@ from typing import Any, Final
 from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import Capability
 from core.tenancy import members
 from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
 from entrypoints.http.api.tenancy.members import MembersQuery
+from entrypoints.http.api.tenancy.role_choices import ALL_ROLES, ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import path_id, validate_querystring
@@ -22,14 +23,13 @@ routes = Blueprint("member_pages", __name__)
 LIST: Final = "/app/organizations/<org_slug>/members"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/members"
-ASSIGNABLE: Final = [("admin", "Admin"), ("member", "Member")]
 ROLE_FIELDS: Final[Mapping[type[Refusal], str]] = {
     RoleUnknown: "role",
     OwnershipNotAssignable: "role",
     CannotChangeOwnRole: "role",
     CannotChangeOwnerRole: "role",
 }
-ROLES: Final = [("", "All roles"), ("owner", "Owner"), *ASSIGNABLE]
+ROLE_FILTER: Final = [("", "All roles"), *ALL_ROLES]
 
 
 class MembersListQuery(ListQuery, MembersQuery):
@@ -50,7 +50,7 @@ async def show_members(org_slug: str, query_args: MembersListQuery) -> Response:
         limit=result.limit.value,
         total=result.total,
         query=query_args,
-        roles=ROLES,
+        roles=ROLE_FILTER,
         own_id=acting_member().user_id,
         **neighbors(query_args, result.total),
     )
@@ -66,7 +66,7 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
         "account": details.account,
         "sessions": details.sessions,
         "is_self": member.user_id == acting_member().user_id,
-        "is_owner": member.membership.role is Role.OWNER,
+        "is_owner": member.membership.is_owner,
     }
 
 

@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ADMIN, Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Page, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
@@ -102,7 +102,7 @@ async def change_settings(org_slug: str, form: Form) -> Response:
 
 
 async def _transfer_values(typed: Form | None = None) -> dict[str, Any]:
-    admins = await members.list_page(ports(), acting_member(), Role.ADMIN, Page(1, ADMINS_SHOWN))
+    admins = await members.list_page(ports(), acting_member(), ADMIN, Page(1, ADMINS_SHOWN))
     confirmed = [(str(each.user_id), each.email) for each in admins.members if each.membership.confirmed_at is not None]
     return {"admins": confirmed, **await _values(typed)}
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.applications import plans
 from core.applications.model import plans as plans_model
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER
 from tests.applications.api.plans.service import DAY, service_id
 from tests.applications.api.services import GOLD, Workshop, body_of
 from tests.fakes.outside import FakeClock
@@ -90,7 +90,7 @@ async def test_invalid_plans_are_refused(shops: Workshop, acme: Tenant) -> None:
 async def test_the_largest_plan_fits_into_the_longest_token(tenants: Tenants, clock: FakeClock) -> None:
     """Each token of a subscriber contains the features, and tokens that are too long are refused (security J-7)."""
     slug = "a" * 63
-    tenant = await tenants.add(slug, cast={"owner": Role.OWNER})
+    tenant = await tenants.add(slug, cast={"owner": OWNER})
     shops, email = Workshop(tenant), f"{'a' * 64}@{'.'.join(['b' * 59] * 3)}.example"
     service = UUID((await shops.add_service(slug=slug))["service"]["id"])
     features = ["a" * 1495, "a" * 1497]

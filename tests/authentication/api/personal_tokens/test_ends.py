@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.authentication import sessions
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from ports import Ports
@@ -182,7 +182,7 @@ async def world(
     ports: Ports,
     browser: FakeBrowser,
 ) -> World:
-    await other_tenant.join("visitor", acme.people["member"], Role.MEMBER)
+    await other_tenant.join("visitor", acme.people["member"], MEMBER)
     return World(api, acme, other_tenant, platform, sent, clock, pool, ports, browser)
 
 

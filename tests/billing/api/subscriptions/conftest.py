@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER, RoleName
 from tests.billing.api.subscriptions.shop import Shop, add_shop
 from tests.support.tenants import Tenant
 
 
 @pytest.fixture
-def cast() -> Mapping[str, Role]:
+def cast() -> Mapping[str, RoleName]:
     """Organizations have only an owner, because the callers are API keys."""
-    return {"owner": Role.OWNER}
+    return {"owner": OWNER}
 
 
 @pytest.fixture

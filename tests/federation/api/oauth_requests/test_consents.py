@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from ports import Ports
 from tests.accounts.api.account_pages.paths import page_text
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts, sign_in_browser
@@ -131,7 +131,7 @@ async def test_one_of_several_withdrawals_is_recorded(relying_party: RelyingPart
 @pytest.mark.parametrize("is_trusted", [True, False])
 async def test_choosing_an_account_gives_no_consent(relying_party: RelyingParty, user: Account, is_trusted: bool) -> None:
     """The page that asks only for the account shows no scopes, so that its answer must not count for them."""
-    await relying_party.tenant.join("ada", user, Role.MEMBER)
+    await relying_party.tenant.join("ada", user, MEMBER)
     await sign_in_browser(relying_party, user)
     await run_sql(relying_party.tenant.pool, "update services set is_trusted = true")
     fields = {**OPENID, "prompt": "select_account"}

@@ -14,7 +14,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.policy import Policy
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock
@@ -227,7 +227,7 @@ async def test_a_user_known_to_the_organization_needs_no_consent(
 ) -> None:
     await sign_in_browser(relying_party, user, is_known=False)
     if relation == "as a member":
-        await add_member(pool, relying_party.tenant.org, user.id, Role.MEMBER, confirmed=True)
+        await add_member(pool, relying_party.tenant.org, user.id, MEMBER, confirmed=True)
     else:
         other = await add_relying_party(relying_party.tenant, relying_party.browser, "blog")
         await sign_in_browser(other, user)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER, OWNER
 from core.privacy.model import personal_data
 from tests.accounts.profiles import NO_FIELDS, set_profile
 from tests.privacy.api.export.subject import Subject, add_all_data, request_export
@@ -44,10 +44,10 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
 async def test_an_owner_of_several_organizations_gets_those_with_confirmed_memberships(
     user: Subject, acme: Tenant, other_tenant: Tenant, tenants: Tenants
 ) -> None:
-    third = await tenants.add("third", cast={"member": Role.MEMBER})
+    third = await tenants.add("third", cast={"member": MEMBER})
     for tenant in (other_tenant, third):
         await run_sql(user.pool, "delete from memberships where org_id = %s and role = 'owner'", tenant.org)
-        await tenant.join("owner", acme.people["owner"], Role.OWNER)
+        await tenant.join("owner", acme.people["owner"], OWNER)
     for tenant in (acme, other_tenant):
         await tenant.join("ada", user.account)
     await add_member(user.pool, third.org, user.account.id)  # not confirmed

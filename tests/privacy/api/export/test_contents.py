@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.personal_data import PersonalData
 from core.kernel.errors import StorageDown
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedList
 from tests.accounts.profiles import ALL_FIELDS, set_profile
@@ -44,7 +44,7 @@ def ids(package: Any) -> list[str]:
 
 
 async def test_an_export_has_every_field_in_the_documented_order(user: Subject, acme: Tenant, shop: UUID) -> None:
-    await acme.join("ada", user.account, Role.ADMIN)
+    await acme.join("ada", user.account, ADMIN)
     await run_sql(user.pool, "update memberships set created_at = %s where user_id = %s", FIRST_LOGIN, user.account.id)
     factors = {"risk_score": 50, "risk_factors": ["new_device", "unknown_location"], "city": "London", "country": "GB"}
     old = await user.add_login(0, success=False, address=None, agent=None)

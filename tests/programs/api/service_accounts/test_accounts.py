@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from core.kernel.access import NeedsPerson
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER, OWNER, ROLES, RoleName
 from core.programs.model.service_accounts import (
     MAX_ACCOUNTS,
     CapabilityNotGrantable,
@@ -254,10 +254,10 @@ async def test_changes_count_from_the_next_request_on(acme: Tenant) -> None:
     assert (await robot.call("GET", "/members")).status == 401
 
 
-@pytest.mark.parametrize("role", [*Role])
-async def test_a_service_account_never_touches_service_accounts(acme: Tenant, role: Role) -> None:
-    grants = ["roles.manage", "members.manage"] if role is Role.OWNER else []
-    robot, other = await add_robot(acme, role=role.value, granted_capabilities=grants), await create(acme, role="member")
+@pytest.mark.parametrize("role", [*ROLES])
+async def test_a_service_account_never_touches_service_accounts(acme: Tenant, role: RoleName) -> None:
+    grants = ["roles.manage", "members.manage"] if role == OWNER else []
+    robot, other = await add_robot(acme, role=role, granted_capabilities=grants), await create(acme, role="member")
     path = other.removeprefix(acme.path)
     own_path = robot.path.removeprefix(acme.path)
     answers = [
@@ -270,7 +270,7 @@ async def test_a_service_account_never_touches_service_accounts(acme: Tenant, ro
         *[await robot.call("DELETE", each) for each in (path, own_path)],
     ]
     assert {answer.status for answer in answers} == {403}
-    if role is not Role.MEMBER:
+    if role != MEMBER:
         assert {answer.json["error"] for answer in answers} == {NeedsPerson.__doc__}
     assert (await robot.call("GET", "/members")).status == 200
 

@@ -8,7 +8,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.access import NotForServiceAccounts
-from core.kernel.roles import Capability, Role
+from core.kernel.roles import ADMIN, Capability
 from ports import Ports
 from tests.applications.api.api_keys.shop import open_shop
 from tests.fakes.outside import FakeMailTransport
@@ -163,7 +163,7 @@ async def test_a_service_account_invites_admins_only_with_the_capability_by_name
     acme: Tenant, ports: Ports, sent: FakeMailTransport, granted: list[str]
 ) -> None:
     robot = await add_robot(acme, role="owner", granted_capabilities=granted)
-    eve = await acme.add_pending_invitation("owner", "eve@example.com", Role.ADMIN)
+    eve = await acme.add_pending_invitation("owner", "eve@example.com", ADMIN)
     await deliver(ports)
     sent.emails.clear()
     several = [{"email": f"{role}@example.com", "role": role} for role in ("member", "admin")]

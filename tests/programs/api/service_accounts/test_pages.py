@@ -7,7 +7,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, OWNER
 from core.kernel.scannable_secrets import CREDENTIAL_PREFIX, is_well_formed
 from core.programs.model.service_accounts import OwnerNotYourself
 from ports import Ports
@@ -22,7 +22,7 @@ STORED = "select name, role, owner_id, scopes, granted from service_accounts"
 async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
     """A browser of the owner of acme, who is a platform owner, too. Acme has an admin."""
     acme = await add_organization(pool, "acme")
-    for email, role in (("grace@example.com", Role.OWNER), ("ada@example.com", Role.ADMIN)):
+    for email, role in (("grace@example.com", OWNER), ("ada@example.com", ADMIN)):
         await add_member(pool, acme, (await add_account(ports, email, PASSWORD)).id, role, confirmed=True)
     await run_sql(pool, "update users set is_platform_owner = true where email = 'grace@example.com'")
     browser = FakeBrowser(app)

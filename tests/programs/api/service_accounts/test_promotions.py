@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from tests.programs.service_accounts import Robot, add_robot, with_new_secret
 from tests.support.builders import Answer, add_account, run_concurrently, run_sql
 from tests.support.platform import Platform
@@ -142,7 +142,7 @@ async def test_other_organizations_keep_their_roles(acme: Tenant, other_tenant: 
 async def test_an_end_during_promotions_leaves_no_admin(acme: Tenant, platform: Platform, robot: Robot, by_deletion: bool) -> None:
     names = [f"member-{number}" for number in range(6)]
     for name in names:
-        await acme.join(name, await add_account(acme.ports, f"{name}@acme.example", None), Role.MEMBER)
+        await acme.join(name, await add_account(acme.ports, f"{name}@acme.example", None), MEMBER)
 
     async def act(number: int) -> int:
         if number == 3:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from core.kernel.causes import SYSTEM
-from core.kernel.roles import Role
+from core.kernel.roles import MEMBER
 from core.kernel.values import new_id
 from core.tenancy.model.organizations import Membership
 from tests.provisioning.api.leavers.users import PRIVATE_EMAIL, change_own_email
@@ -73,7 +73,7 @@ async def test_a_former_member_stays_known_when_a_new_member_has_the_user_name(a
     await change_own_email(acme, leaver_id)
     other = await add_account(acme.ports, GRACE)
     membership = Membership(
-        id=new_id(), org_id=acme.org, user_id=other.id, role=Role.MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
+        id=new_id(), org_id=acme.org, user_id=other.id, role=MEMBER, created_at=acme.ports.clock.now(), confirmed_at=None
     )
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.members.add(membership)

@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, MEMBER
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization
@@ -19,7 +19,7 @@ HOSTILE = "<b>ada</b>"
 async def admin(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
     """A browser of an admin of acme, which has two more members."""
     acme = await add_organization(pool, "acme")
-    for email, role in (("grace@example.com", Role.ADMIN), ("zoe@example.com", Role.MEMBER), ("ada@example.com", Role.MEMBER)):
+    for email, role in (("grace@example.com", ADMIN), ("zoe@example.com", MEMBER), ("ada@example.com", MEMBER)):
         user = await add_account(ports, email, PASSWORD)
         await add_member(pool, acme, user.id, role, confirmed=True)
     browser = FakeBrowser(app)

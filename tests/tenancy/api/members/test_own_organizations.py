@@ -5,7 +5,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.kernel.callers import OrganizationStatus
-from core.kernel.roles import Role
+from core.kernel.roles import OWNER
 from ports import Ports
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import PASSWORD, add_account, add_member, add_organization
@@ -23,7 +23,7 @@ async def owner(app: QuartTrio, ports: Ports, pool: Pool) -> FakeBrowser:
         ("gamma", OrganizationStatus.ACTIVE),
     ):
         organization = await add_organization(pool, slug, status)
-        await add_member(pool, organization, user.id, Role.OWNER, confirmed=True)
+        await add_member(pool, organization, user.id, OWNER, confirmed=True)
     browser = FakeBrowser(app)
     await browser.sign_in("zoe@example.com", PASSWORD)
     return browser

@@ -5,7 +5,7 @@ import re
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
-from core.kernel.roles import Role
+from core.kernel.roles import ADMIN, OWNER
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.support.browser import FakeBrowser, leads_to
@@ -17,7 +17,7 @@ PAGE = "/app/organizations/acme/settings/transfer"
 async def test_the_chosen_admin_stays_chosen_after_a_mistyped_name(app: QuartTrio, ports: Ports, pool: Pool) -> None:
     acme = await add_organization(pool, "acme")
     people = {}
-    for name, role in (("owner", Role.OWNER), ("ada", Role.ADMIN), ("eve", Role.ADMIN)):
+    for name, role in (("owner", OWNER), ("ada", ADMIN), ("eve", ADMIN)):
         people[name] = await add_account(ports, f"{name}@example.com", PASSWORD)
         await add_member(pool, acme, people[name].id, role, confirmed=True)
     browser = FakeBrowser(app)
@@ -30,7 +30,7 @@ async def test_the_chosen_admin_stays_chosen_after_a_mistyped_name(app: QuartTri
 
 async def test_a_transfer_needs_a_reason_and_both_owners_get_it(app: QuartTrio, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
     acme = await add_organization(pool, "acme")
-    for name, role in (("owner", Role.OWNER), ("ada", Role.ADMIN)):
+    for name, role in (("owner", OWNER), ("ada", ADMIN)):
         account = await add_account(ports, f"{name}@example.com", PASSWORD)
         await add_member(pool, acme, account.id, role, confirmed=True)
     [(name_of_acme,)] = await run_sql(pool, "select name from organizations")
