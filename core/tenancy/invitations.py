@@ -155,8 +155,8 @@ async def get_design(ports: Ports, token: str) -> Design | None:
 async def accept(ports: Ports, caller: Caller, token: str) -> Organization:
     """Accept an invitation, and return the organization that the recipient joined.
 
-    It is accepted for the account with the invited address. If there is none, it is created. The token of the
-    email proves the mailbox. An invitation that has passed its expiry is marked as expired before
+    The account with the invited address joins. If there is none, one is created. The token of the email
+    proves the mailbox. An invitation that has passed its expiry is marked as expired before
     the error is raised.
 
     Raises: InvitationNotPending, OrganizationNotActive, InviteeMismatch, InvitationExpired; the

@@ -242,8 +242,8 @@ async def delete_account(tx: Transaction, org_id: UUID, user_id: UUID, now: date
 async def end_access(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
     """End the access of a former member: sessions, pending sign-ins and invitations.
 
-    The invitations that the user sent end, and the invitations that the user received. The user's service
-    accounts stop, and the roles that they gave are void.
+    Invitations that the user sent or received end, too. The user's service accounts stop, and the roles
+    that they gave are void.
     """
     await tx.organization_sessions.end(org_id, [user_id], now)
     await void_grants(tx, org_id, user_id, None, now)

@@ -40,8 +40,10 @@ LATEST: Final = f"""
             where l.service_id = v.id and l.success {{older}} {NEWEST_FIRST}) l
         where v.org_id = %(org_id)s {NEWEST_FIRST}),
     to_platform as (
-        select l.id, l.target_id::uuid, null::uuid, l.details ->> 'provider', l.created_at from audit_log l
-        where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST})
+        select {RECENT.columns} from (
+            select l.id, l.target_id::uuid as user_id, null::uuid as service_id, l.details ->> 'provider' as provider, l.created_at
+            from audit_log l
+            where l.org_id = %(org_id)s and l.action = 'user.login.success' {{older}} {NEWEST_FIRST}) l)
     select {RECENT.columns} from (table to_services union all table to_platform) l {NEWEST_FIRST}"""
 LATEST_FIRST_PAGE: Final = LATEST.format(older="")
 LATEST_NEXT_PAGE: Final = LATEST.format(older="and (l.created_at, l.id) < (%(created_at)s, %(id)s)")

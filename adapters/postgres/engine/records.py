@@ -86,7 +86,7 @@ class Record(Generic[T]):
     def read(self, row: Row) -> T:
         """Return the record in the first columns of the row."""
         if self._is_kw_only:
-            named: dict[str, object] = dict(zip(self._columns, row, strict=False))
+            named: dict[str, object] = dict(zip(self._columns, row[: self._count], strict=True))
             for _, name, convert in self._reads:
                 if (value := named[name]) is not None:
                     named[name] = convert(value)

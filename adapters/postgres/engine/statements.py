@@ -46,7 +46,10 @@ class Repository:
         return await self._one(lambda row: int(row[0]), sql, **parameters) or 0
 
     async def _page(self, to_value: Callable[[Row], T], sql: LiteralString, **parameters: object) -> PageResult[T]:
-        """Return the page in rows that start with the total. For an empty page, the statement returns one row with nulls, or none."""
+        """Return the page in rows that start with the total, followed by a column that is never null in a row of the page.
+
+        For an empty page, the statement returns one row with nulls, or none.
+        """
         rows = await self._all(lambda row: row, sql, **parameters)
         return PageResult([to_value(row[1:]) for row in rows if row[1] is not None], rows[0][0] if rows else 0)
 

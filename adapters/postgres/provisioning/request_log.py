@@ -22,12 +22,12 @@ class ScimRequests(Repository):
     async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
         rows = json.dumps([REQUEST.values(request) for request in requests], default=str)
         # The deletion does not see the new rows, so it leaves room for them.
-        sql = f"""
+        sql = """
             with removed as (
                 delete from scim_requests where org_id = %(org_id)s and id <= (
                     select id from scim_requests where org_id = %(org_id)s order by id desc offset %(kept)s limit 1))
             insert into scim_requests (org_id, at, token_id, method, path, attributes, status, scim_type, error)
-            select %(org_id)s, {REQUEST.columns}
+            select %(org_id)s, r.at, r.token_id, r.method, r.path, r.attributes, r.status, r.scim_type, r.error
             from jsonb_to_recordset(%(rows)s::jsonb) as r (
                 at timestamptz, token_id uuid, method text, path text, attributes text[], status integer, scim_type text, error text)"""
         await self._run(sql, org_id=org_id, kept=max(MAX_ENTRIES - len(requests), 0), rows=rows)

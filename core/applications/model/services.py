@@ -248,7 +248,7 @@ def _to_ascii(redirect_uris: Sequence[str]) -> tuple[str, ...]:
     return tuple(map(uris.to_ascii, redirect_uris))
 
 
-# How new values of settings become those that are stored. None needs no conversion.
+# Converts a new value of a setting to its stored form. None needs no conversion.
 _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
     **dict.fromkeys(SCOPES, _check_scopes),
     **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), _to_ascii),

@@ -171,7 +171,7 @@ class ProofUse:
     def table(self) -> int:
         """The number of the table that stores the use. Each table takes the proofs of one minute, then it is emptied.
 
-        It is the minute of the nonce, so the same proof always belongs to the same table.
+        The minute of the nonce counts, so the same proof always belongs to the same table.
         """
         return self.step // _MINUTE % PROOF_TABLES
 

@@ -149,7 +149,7 @@ class OpenIdGrant:
         return replace(self, scope=tuple(name for name in self.scope if name in names), api=api, is_narrowed=is_narrowed)
 
     def id_token_claims(self, *, of_scopes: bool) -> frozenset[str]:
-        """Return the names of user claims in an ID token: claims requested by name, and with `of_scopes` claims of the granted scopes."""
+        """Return the names of user claims in an ID token: claims requested by name and, if `of_scopes`, claims of granted scopes."""
         return frozenset(self.claims.id_token) | (claims_of(self.scope) if of_scopes else frozenset())
 
     @property

@@ -69,16 +69,14 @@ async def configure(
 
     Raises: SloCertificateReplaced, SloCertificateInvalid.
     """
-    if not replaces_slo_certificate:
-        present, _ = await get_configuration(ports, caller, service_slug)
-        if present.slo_certificate and present.slo_certificate.split() != (configuration.slo_certificate or "").split():
-            raise SloCertificateReplaced
     configuration = validate(configuration)
     if configuration.slo_certificate is not None:
         configuration = replace(configuration, slo_certificate=await ports.certificates.read(configuration.slo_certificate))
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.INTEGRATIONS_MANAGE)
         old = await tx.saml.configuration(service.org_id, service.id) or NOT_CONFIGURED
+        if not replaces_slo_certificate and old.slo_certificate not in (None, configuration.slo_certificate):
+            raise SloCertificateReplaced
         if configuration != old:
             await tx.saml.configure(service.org_id, service.id, configuration, ports.clock.now())
             tx.record(events.saml_configured(service, old, configuration))

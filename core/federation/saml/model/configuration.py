@@ -49,7 +49,7 @@ class SloCertificateInvalid(Invalid):
 
 
 class SloCertificateReplaced(Invalid):
-    """This change replaces the certificate for logouts. We will refuse logout requests that are signed with the old one. Confirm it."""
+    """This change replaces or removes the certificate for logouts. Confirm the change."""
 
 
 class NameIdFormatUnknown(Invalid):

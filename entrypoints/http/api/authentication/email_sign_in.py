@@ -72,7 +72,7 @@ class EmailSignInVerificationRequest(RequestModel):
 async def verify(data: EmailSignInVerificationRequest) -> LoginResponse:
     """Sign in with the code of an email.
 
-    The response is as of POST /api/auth/login: tokens, or a pre-auth token if the account has a
+    The response is the same as of POST /api/auth/login: tokens, or a pre-auth token if the account has a
     second factor and the device is not trusted. The code also verifies the email address. After 5
     wrong codes, request a new email.
     """
