@@ -205,7 +205,7 @@ async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: Verified
     Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService.
     """
     account, method, identity = sign_in.account, sign_in.method, sign_in.pending_identity
-    if account.mfa_enabled_at is None or sign_in.device.is_trusted:
+    if account.second_factor is None or sign_in.device.is_trusted:
         if identity is not None:
             is_new = await tx.identities.add(identity.of(account.id, now))
             if is_new and account.created_at < now:  # otherwise this sign-in created the account

@@ -105,5 +105,5 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
 
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
     """Queue an email about a risky sign-in. Accounts with a second factor get none, because that factor protects them."""
-    if device.risk.is_high and account.mfa_enabled_at is None:
+    if device.risk.is_high and account.second_factor is None:
         await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))

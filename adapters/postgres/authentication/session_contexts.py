@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import OWN_PROFILE
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
@@ -28,7 +28,7 @@ SIGN_IN: Final = Record(
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
     used_second_factor="coalesce(s.second_factor, false) and not s.mfa_missing",
-    needs_second_factor="u.mfa_enabled_at is not null",
+    needs_second_factor=HAS_SECOND_FACTOR,
 )
 ORGANIZATION: Final = Record(OrganizationContext, "o", status=OrganizationStatus, role=Column(sql="m.role", read=Role))
 MEMBERSHIP: Final = Record(
@@ -45,7 +45,7 @@ def session_context(**further: Description) -> Record[SessionContext]:
 
 OF_USER: Final[Mapping[str, Description]] = {
     "organization": ORGANIZATION.as_field(if_any="id"),
-    "mfa_missing": "s.mfa_missing and u.mfa_enabled_at is not null",
+    "mfa_missing": f"s.mfa_missing and {HAS_SECOND_FACTOR}",
     "impersonated_in": "s.impersonated_in",
 }
 SESSION_CONTEXT: Final = session_context(**OF_USER)

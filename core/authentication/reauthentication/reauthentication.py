@@ -60,7 +60,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         providers = await _providers(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
     is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
-    needs_code = account.mfa_enabled_at is not None
+    needs_code = account.second_factor is not None
     # It waits for a code, and counts for nothing if the second factor was turned off since.
     has_provider = needs_code and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     return ReauthenticationOptions(
@@ -116,7 +116,7 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
 
 async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, sign_in: Reauthentication, provider: Provider) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
-    if account.mfa_enabled_at is None:
+    if account.second_factor is None:
         await tx.session_sign_ins.reauthenticate(session_id, account.id, sign_in)
         tx.record(events.reauthenticated(account.id, provider.value))
     else:
@@ -142,7 +142,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
-        if (locked.password_hash, locked.email, locked.mfa_enabled_at) != (account.password_hash, account.email, account.mfa_enabled_at):
+        if (locked.password_hash, locked.email, locked.second_factor) != (account.password_hash, account.email, account.second_factor):
             raise SessionEnded
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
             raise EmailedCodeWrong
@@ -171,7 +171,7 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
     if proof.email_code is not None:
         return _FirstFactor(EMAIL, now, await _verify_emailed_code(ports, caller, account, proof.email_code, now))
     limit = ports.policy.fresh_sign_in_ttl
-    if proof.code is not None and account.mfa_enabled_at is not None:
+    if proof.code is not None and account.second_factor is not None:
         if caller.sign_in is not None and caller.sign_in.is_younger_than(limit, now):
             return _FirstFactor(None, caller.sign_in.at)
         async with ports.storage.reading() as read:
@@ -217,7 +217,7 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
 
     Raises: SecondFactorMissing, CodeWrong, TooManyAttempts; Limited if too many hashes are queued.
     """
-    if account.mfa_enabled_at is None:
+    if account.second_factor is None:
         return None
     if code is None:
         raise SecondFactorMissing

@@ -276,7 +276,7 @@ async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
         return False
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)
-    return account is not None and account.mfa_enabled_at is not None
+    return account is not None and account.second_factor is not None
 
 
 def _read_stamp(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:
