@@ -43,6 +43,7 @@ from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
+from core.kernel.proofs import Method, Proof
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -123,7 +124,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
         if not await tx.mfa.use_step(account.id, enrollment.setup_at, step):
             raise SetupCodeWrong
         await tx.accounts.set_mfa(account.id, now, now)
-        await tx.session_sign_ins.require_mfa_again(account.id, except_session_id=caller.session_id)
+        await tx.session_sign_ins.require_mfa_again(account.id, caller.session_id, Proof(Method.TOTP, now))
         await tx.sessions.end_personal_tokens(account.id, now)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.devices.distrust(account.id, now)

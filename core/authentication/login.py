@@ -50,6 +50,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
+from core.kernel.proofs import Proof
 from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 
@@ -301,7 +302,7 @@ async def _complete_second_factor(
             account=account,
             method=SignInMethod(pending.provider, service, in_browser),
             device=device,
-            is_second_factor=True,
+            second=Proof(proof.method, now),
             trust_device=trust_device,
         )
         if identity is not None and is_new:

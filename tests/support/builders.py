@@ -57,6 +57,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.claims import Claims
 from core.kernel.policy import Policy
+from core.kernel.proofs import Strength
 from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -72,6 +73,7 @@ from ports.observe import Clock, Metrics
 from ports.outside import EmailMessage, MailTransport
 from tests.fakes.installation import FakeInstallation
 from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
+from tests.support.proofs import two_factors
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -337,7 +339,7 @@ class SignedIn:
 
 def fresh_sign_in(ports: Ports) -> SignInFacts:
     """Return a sign-in of now, for a person who calls a use case directly."""
-    return SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False)
+    return SignInFacts(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE)
 
 
 async def sign_in(
@@ -368,7 +370,7 @@ async def sign_in(
         impersonator_id=None if impersonator is None else impersonator.id,
         impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
         impersonated_in=None if impersonator is None else org,
-        second_factor=second_factor,
+        proofs=two_factors(now) if second_factor else (),
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.proofs import Method
 from core.kernel.values import digest
 
 # The time to confirm a new secret (security M-5).
@@ -78,6 +79,10 @@ class VerifiedCode:
     step: int | None = None
     setup_at: datetime | None = None
     code_hash: bytes | None = field(default=None, repr=False)
+
+    @property
+    def method(self) -> Method:
+        return Method.TOTP if self.code_hash is None else Method.BACKUP_CODE
 
 
 @dataclass(frozen=True, slots=True)
