@@ -13,12 +13,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts import attempt_limits, mfa
+from core.accounts import attempt_limits
+from core.accounts.factors import codes
+from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
 from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import CodeWrong, VerifiedCode
+from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, login
 from core.authentication.identities import add_ticket
@@ -134,7 +136,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     """
     now = ports.clock.now()
     if proof.code is not None:
-        mfa_model.check_format(proof.code)
+        codes.check_format(proof.code)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     first = await _verify_first_factor(ports, caller, account, proof, now)
@@ -147,7 +149,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
             raise EmailedCodeWrong
         if code is not None:
-            await mfa.use_code(tx, caller, account, code, now)
+            await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
         second = None if code is None else Proof(code.method, now)
         if first.proof is not None:
@@ -229,8 +231,8 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(account.id)
     try:
-        return await mfa.check_code(ports, account.id, enrollment, code)
+        return await codes.verify(ports, account.id, enrollment, code)
     except CodeWrong:
-        await mfa.log_failed_code(ports, caller, account.id)
+        await codes.log_failure(ports, caller, account.id)
         await login.record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
         raise
