@@ -57,7 +57,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.claims import Claims
 from core.kernel.policy import Policy
-from core.kernel.proofs import Strength
+from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof
 from core.kernel.roles import Role
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -73,7 +73,6 @@ from ports.observe import Clock, Metrics
 from ports.outside import EmailMessage, MailTransport
 from tests.fakes.installation import FakeInstallation
 from tests.fakes.outside import FakeGeoIp, FakeTxtRecords
-from tests.support.proofs import two_factors
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -335,6 +334,16 @@ class SignedIn:
     session_id: UUID
     access_token: str
     refresh_token: str
+
+
+def one_factor(at: datetime, name: str = "password") -> Proofs:
+    """Return the proofs of a sign-in without a second factor. `name` is that of the method or the identity provider."""
+    return (first_proof(name, at),)
+
+
+def two_factors(at: datetime, name: str = "password") -> Proofs:
+    """Return the proofs of a sign-in with a code of an authenticator app."""
+    return complete(first_proof(name, at), Proof(Method.TOTP, at))
 
 
 def fresh_sign_in(ports: Ports) -> SignInFacts:

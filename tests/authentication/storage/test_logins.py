@@ -18,8 +18,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_organization, make_device, make_vault, run_concurrently, run_during, run_sql
-from tests.support.proofs import one_factor
+from tests.support.builders import add_organization, make_device, make_vault, one_factor, run_concurrently, run_during, run_sql
 from tests.support.rows import (
     DAY,
     EVE,

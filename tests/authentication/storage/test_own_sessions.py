@@ -11,8 +11,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.values import digest
-from tests.support.builders import add_organization, run_sql
-from tests.support.proofs import one_factor
+from tests.support.builders import add_organization, one_factor, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within
 from tests.support.services import add_service
 

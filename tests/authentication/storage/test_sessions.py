@@ -16,8 +16,7 @@ from core.kernel.roles import Role
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll
-from tests.support.builders import add_member, add_organization, run_sql
-from tests.support.proofs import one_factor
+from tests.support.builders import add_member, add_organization, one_factor, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SIGN_IN, account, add, begin
 from tests.support.services import add_service, service_context
 

@@ -12,8 +12,7 @@ from adapters.postgres.storage import Postgres
 from core.authentication.model.openid import OpenIdGrant, Scope
 from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof, proved_at
 from core.kernel.values import digest
-from tests.support.builders import run_sql
-from tests.support.proofs import one_factor, two_factors
+from tests.support.builders import one_factor, run_sql, two_factors
 from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, session, within
 
 STARTED = NOW - HOUR  # by `session`

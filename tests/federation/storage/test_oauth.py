@@ -18,8 +18,7 @@ from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
-from tests.support.builders import make_device, run_concurrently, run_sql
-from tests.support.proofs import one_factor
+from tests.support.builders import make_device, one_factor, run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 
 CODE: Final = digest("code")
