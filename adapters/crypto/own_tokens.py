@@ -10,6 +10,7 @@ from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, 
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
+from core.kernel.proofs import acr_of, amr_of, proved_at
 
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 PRE_AUTH_PATH = "/api/auth/mfa/verify"  # the only path that accepts it; its audience (security J-2, J-8)
@@ -32,14 +33,14 @@ class JwtTokens(AccessTokens):
             "azp": token.client_id,
             "iat": int(token.issued_at.timestamp()),
             "exp": int(token.expires_at.timestamp()),
-            "auth_time": int(token.authentication.at.timestamp()),
-            "acr": token.authentication.acr,
+            "auth_time": int(proved_at(token.proofs).timestamp()),
+            "acr": acr_of(token.proofs),
             "sid": str(token.session_id),
         }
         if token.access_token is not None:
             payload["at_hash"] = at_hash(token.access_token)
-        if token.authentication.amr:
-            payload["amr"] = token.authentication.amr
+        if methods := amr_of(token.proofs):
+            payload["amr"] = methods
         if token.nonce is not None:
             payload["nonce"] = token.nonce
         if token.session_expiry is not None:

@@ -236,8 +236,9 @@ async def _added_methods(read: Reading | Transaction, account: Account, now: dat
     since = now - UNDO_TTL
     # Another address was verified before: a reset removes all linked accounts.
     added = [] if account.is_unproven else await read.identities.list_added(account.id, since)
-    if account.mfa_enabled_at is not None and account.mfa_enabled_at > since:
-        added.append(AddedSignInMethod(account.id, None, account.mfa_enabled_at, is_recent=True))
+    second = account.second_factor
+    if second is not None and second.since is not None and second.since > since:
+        added.append(AddedSignInMethod(account.id, None, second.since, is_recent=True))
     return added
 
 

@@ -76,7 +76,8 @@ async def _restore_second_factor(
     tx: Transaction, caller: Caller, account: Account, undone: Sequence[SecurityNotice], since: datetime, now: datetime
 ) -> None:
     """Give a locked account the second factor back that it had before `since`."""
-    if account.mfa_enabled_at is None or account.mfa_enabled_at >= since:
+    second = account.second_factor
+    if second is None or second.since is None or second.since >= since:
         await mfa.end_added_factor(tx, caller, account, now)
     elif any(notice.kind == EmailKind.BACKUP_CODES_REGENERATED for notice in undone):
         await tx.mfa.remove_codes(account.id)

@@ -35,6 +35,7 @@ from core.authentication.model.identities import (
 from core.authentication.model.login import PreAuthInvalid
 from core.kernel.callers import Person
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
+from core.kernel.proofs import ways_in
 from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
@@ -116,9 +117,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
         known = linked if caller.service else await tx.identities.list_providers(account.id)
         if provider not in known:
             raise NotLinked
-        # A password does not sign in while the address is not verified (security A-4).
-        has_password = account.password_hash is not None and account.email_verified_at is not None
-        if not has_password and linked <= {provider}:
+        if not ways_in(account.factors) and linked <= {provider}:
             raise LastSignInMethod
         if caller.service is not None:
             if not await tx.identities.remove(account.id, caller.service.id, provider):

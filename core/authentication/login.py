@@ -15,6 +15,8 @@ from uuid import UUID
 
 from core.accounts import attempt_limits, devices, mfa
 from core.accounts import events as account_events
+from core.accounts.factors import codes
+from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model import devices as devices_model
 from core.accounts.model import mfa as mfa_model
@@ -22,7 +24,7 @@ from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import CodeWrong, VerifiedCode
+from core.accounts.model.mfa import CodeWrong
 from core.accounts.notices import security_notices
 from core.applications.model.services import ServiceNotFound
 from core.authentication import identities
@@ -50,6 +52,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import refuse
+from core.kernel.proofs import Proof
 from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 
@@ -205,7 +208,7 @@ async def complete_first_factor(ports: Ports, tx: Transaction, sign_in: Verified
     Raises: ServiceNotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService.
     """
     account, method, identity = sign_in.account, sign_in.method, sign_in.pending_identity
-    if account.mfa_enabled_at is None or sign_in.device.is_trusted:
+    if account.second_factor is None or sign_in.device.is_trusted:
         if identity is not None:
             is_new = await tx.identities.add(identity.of(account.id, now))
             if is_new and account.created_at < now:  # otherwise this sign-in created the account
@@ -240,7 +243,7 @@ async def sign_in_with_code(
 
     Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyAttempts; the errors of `find_password_service`.
     """
-    mfa_model.check_format(code)
+    codes.check_format(code)
     now = ports.clock.now()
     # Count the attempt before the code is checked. If the pending sign-in has ended, nothing is
     # counted, and the response reveals nothing about the account.
@@ -251,13 +254,13 @@ async def sign_in_with_code(
     attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     user_id = attempt.account.id
     try:
-        proof = await mfa.check_code(ports, user_id, attempt.enrollment, code)
+        proof = await codes.verify(ports, user_id, attempt.enrollment, code)
         signed_in = await _complete_second_factor(ports, caller, attempt, proof, client, trust_device=trust_device, in_browser=in_browser)
     except CodeWrong:
         if not await mfa.is_enabled(ports, user_id):  # switched off during this request: the code may have been right
             await attempt_limits.clear(ports, SecretKind.MFA, subject)
             raise PreAuthInvalid from None
-        await mfa.log_failed_code(ports, caller, user_id)
+        await codes.log_failure(ports, caller, user_id)
         await record_failure(ports, caller, LoginFailure.MFA, attempt.pending.provider, user_id)
         raise
     except (PreAuthInvalid, *SERVICE_REFUSALS):  # the code was right
@@ -288,11 +291,11 @@ async def _complete_second_factor(
         # Lock order: the subject at the identity provider, then the account.
         if identity is not None:
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
-        # Every operation that ends pending sign-ins holds the lock on the account, so `redeem_code`
+        # Every operation that ends pending sign-ins holds the lock on the account, so `redeem`
         # sees its result.
-        redeemed = mfa.redeem_code(tx, person, account.id, pending.id, proof, now)
+        redeemed = codes.redeem(tx, person, account.id, pending.id, proof, now)
         device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
-        account = await mfa.accept_code(tx, redeemed.value or refuse(PreAuthInvalid), proof, now)
+        account = await codes.accept(tx, redeemed.value or refuse(PreAuthInvalid), proof, now)
         if not account.is_usable:
             raise PreAuthInvalid
         is_new = identity is not None and await identities.link_pending(tx, identity, account.id, now)
@@ -301,7 +304,7 @@ async def _complete_second_factor(
             account=account,
             method=SignInMethod(pending.provider, service, in_browser),
             device=device,
-            is_second_factor=True,
+            second=Proof(proof.method, now),
             trust_device=trust_device,
         )
         if identity is not None and is_new:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,11 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import events, sessions
-from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
+from core.authentication.model.login import PASSWORD, NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
-from core.kernel.providers import Provider
+from core.kernel.proofs import Method, complete, first_method_of, first_proof
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -32,17 +33,16 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
     device_token = await devices.remember_device(
-        tx, sign_in.device, now, second_factor=sign_in.is_second_factor, trust=sign_in.trust_device
+        tx, sign_in.device, now, second_factor=sign_in.second is not None, trust=sign_in.trust_device
     )
+    first = first_proof(method.provider, now, is_fresh=method.is_fresh)
     start = SessionStart(
         id=person.session_id,
         user_id=account.id,
         caller=person,
         service=method.service,
         device_id=device.id,
-        provider=method.provider,
-        second_factor=sign_in.is_second_factor,
-        is_fresh=method.is_fresh or sign_in.is_second_factor,
+        proofs=(first,) if sign_in.second is None else complete(first, sign_in.second),
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
     if method.in_browser:
@@ -56,18 +56,17 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
 
 async def start_granted_session(ports: Ports, tx: Transaction, redeemed: RedeemedGrant, now: datetime) -> SignedIn:
     """Start the session of an application that redeemed an authorization code or a device code. Its service has enrolled the user."""
-    account, service, provider, device = redeemed.account, redeemed.service, redeemed.provider, redeemed.new_device
+    account, service, device = redeemed.account, redeemed.service, redeemed.new_device
+    # Sessions of earlier releases have no method.
+    proofs = tuple(replace(proof, method=proof.method or Method.PASSWORD) for proof in redeemed.proofs)
     start = SessionStart(
         id=redeemed.person.session_id,
         user_id=account.id,
         caller=redeemed.person,
         service=service,
         device_id=redeemed.device_id,
-        provider=provider,
+        proofs=proofs,
         grant=redeemed.grant,
-        authenticated_at=redeemed.authenticated_at,
-        second_factor=redeemed.second_factor,
-        is_fresh=redeemed.second_factor or provider not in frozenset(Provider),
         browser_session_id=redeemed.browser_session_id,
         openid=redeemed.openid,
         key_thumbprint=redeemed.key.thumbprint if redeemed.key is not None and redeemed.key.binds_refresh_token else None,
@@ -78,7 +77,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
-    tx.record(events.signed_in(account.id, provider, service))
+    tx.record(events.signed_in(account.id, first_method_of(proofs) or PASSWORD, service))
     is_verified = account.email_verified_at is not None
     thumbprint = None if redeemed.key is None else redeemed.key.thumbprint
     return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)
@@ -96,7 +95,7 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
         ends_at=session.ends_at,
         service=session.service,
         entitlement=signed_in.entitlement,
-        authentication=session.authentication,
+        proofs=session.proofs,
         openid=openid,
         key_thumbprint=signed_in.key_thumbprint,
     )
@@ -105,5 +104,5 @@ def issue_first_tokens(ports: Ports, signed_in: SignedIn, scope: Collection[str]
 
 async def _warn_of_risk(tx: Transaction, account: Account, device: Device, now: datetime) -> None:
     """Queue an email about a risky sign-in. Accounts with a second factor get none, because that factor protects them."""
-    if device.risk.is_high and account.mfa_enabled_at is None:
+    if device.risk.is_high and account.second_factor is None:
         await tx.email_queue.add(new_email(EmailKind.UNUSUAL_SIGN_IN, account.email, now))

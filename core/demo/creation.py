@@ -38,6 +38,7 @@ from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person, ServiceKey, to_member
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.errors import Refusal
+from core.kernel.proofs import Method, Proof
 from core.kernel.roles import ADMIN, MEMBER, OWNER, Permission, RoleName, rights_of
 from core.kernel.values import Batches, Email, Page, Slug, digest, new_id, new_secret
 from core.programs import api_resources, resource_credentials, service_account_resources, service_accounts
@@ -345,7 +346,8 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
     if await tx.service_users.by_id(service.org_id, service.id, user.id) is None:
         # A recorded sign-in, so that the analytics have data.
         context = await tx.services.context_by_slug(caller.acts_in.slug, service.slug)
-        start = SessionStart(user_id=user.id, caller=SYSTEM, service=context, provider="password")
+        proofs = (Proof(Method.PASSWORD, now),)
+        start = SessionStart(user_id=user.id, caller=SYSTEM, service=context, proofs=proofs)
         session = sessions.new_session(seeding.ports, start, now)
         # Assigned, so that SAML admits the customers, too.
         await tx.assignments.add(service.org_id, service.id, [user.id], EnrollmentOrigin.ADMIN, now)

@@ -32,6 +32,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import Invalid
+from core.kernel.proofs import first_method_of
 from core.kernel.providers import FederatedIdentity, Provider
 from core.kernel.values import Email, digest
 from core.tenancy import branding
@@ -253,7 +254,7 @@ async def finish_in_browser(ports: Ports, caller: Caller, target: BrowserTarget,
     the user has a session, opening a link can be enough to sign in, so such a sign-in does not show
     that they want the membership.
     """
-    if signed_in.session.provider in (PASSWORD, EMAIL):
+    if first_method_of(signed_in.session.proofs) in (PASSWORD, EMAIL):
         service = await service_at(ports, target.next_path)
         if service is not None:
             await login.confirm_membership_if_admitted(ports, signed_in, service.org_id, service.id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
-from core.authentication.model.openid import Authentication, OpenIdGrant
+from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
@@ -108,10 +108,9 @@ async def _claims(
     ports: Ports, visitor: Visitor, service: ServiceContext, grant: OpenIdGrant
 ) -> tuple[dict[str, object], dict[str, object]]:
     """Return the claims of the ID token and of the userinfo endpoint."""
-    now, session = ports.clock.now(), visitor.browser
+    now = ports.clock.now()
     async with ports.storage.reading() as read:
         facts = await read.openid_facts.load(visitor.user_id, service.id, now) or refuse(SessionEnded)
-    authentication = Authentication(session.created_at, session.provider, session.second_factor)
     subject = TokenSubject(
         session_id=new_id(),
         user_id=visitor.user_id,
@@ -119,8 +118,9 @@ async def _claims(
         email_verified=facts.email_verified,
         ends_at=now + ports.policy.session_absolute_ttl,
         service=service,
+        proofs=visitor.browser.proofs,
     )
-    id_token = issuing.new_id_token(ports, subject, OpenIdSubject(grant, facts), authentication, None, now)
+    id_token = issuing.new_id_token(ports, subject, OpenIdSubject(grant, facts), None, now)
     return ports.tokens.id_token_claims(id_token), {"sub": str(visitor.user_id), **facts.claims(grant.userinfo_claims)}
 
 
@@ -135,7 +135,7 @@ async def _preview_saml(
     try:
         if not is_admitted:
             raise NoAccessToService
-        assertions.require_sign_on_factors(provider, account, second_factor=session.second_factor)
+        assertions.require_sign_on_factors(provider, account, session.proofs)
     except Forbidden as refusal:
         return SamlPreview(PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message)
     if name_format in (NameIdFormat.EMAIL, NameIdFormat.UNSPECIFIED):

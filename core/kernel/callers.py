@@ -7,6 +7,7 @@ from uuid import UUID
 
 from core.kernel.api_scopes import ApiScope
 from core.kernel.causes import Caller
+from core.kernel.proofs import Proofs
 from core.kernel.roles import Capability, Permission, Rights, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
@@ -136,18 +137,14 @@ class Person(Caller):
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """A browser session on our own pages: provider, device and time (UTC) of the sign-in.
+    """A browser session on our own pages: device and proofs of the last sign-in.
 
-    All factors were verified, and no impersonator uses it. `provider` is None if an earlier release
-    started the session.
+    All factors were verified, except a second one that a trusted device skipped. No impersonator uses it.
     """
 
     id: UUID
-    provider: str | None
     device_id: UUID | None
-    created_at: datetime
-    second_factor: bool = False  # whether this sign-in used it; a trusted device skips it
-    is_fresh: bool = True  # False if an identity provider may have authenticated the user before this sign-in
+    proofs: Proofs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

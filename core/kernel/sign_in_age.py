@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from core.kernel.errors import Unauthenticated
 from core.kernel.policy import Policy
+from core.kernel.proofs import Strength
 
 
 class SignInAge(StrEnum):
@@ -32,10 +33,10 @@ class AuthenticationInsufficient(Unauthenticated):
 class SignInNotRecent(AuthenticationInsufficient):
     """Confirm that it's you: call POST /api/auth/reauthenticate or sign in again, and repeat this."""
 
-    def __init__(self, limit: timedelta, *, second_factor: bool) -> None:
-        """`limit`: the age of the oldest sign-in that is accepted. `second_factor`: the sign-in needs it, also on a trusted device."""
+    def __init__(self, limit: timedelta, required: Strength) -> None:
+        """`limit`: the age of the oldest sign-in that is accepted. `required`: the strength that it needs, also on a trusted device."""
         super().__init__()
-        acr = {"acr_values": "mfa"} if second_factor else {}
+        acr = {"acr_values": "mfa"} if required >= Strength.TWO else {}
         self.needed = {**acr, "max_age": str(int(limit.total_seconds()))}
 
 
@@ -45,13 +46,13 @@ class SignInFacts:
 
     at: datetime
     is_proof: bool  # the user took part in it (security A-12)
-    used_second_factor: bool
-    needs_second_factor: bool  # the account has a second factor
+    strength: Strength
+    required: Strength  # of a sign-in with all factors that the account has now
 
     @property
     def is_complete(self) -> bool:
         """Whether the sign-in used all factors that the account has now."""
-        return self.is_proof and (self.used_second_factor or not self.needs_second_factor)
+        return self.is_proof and self.strength >= self.required
 
     def is_younger_than(self, limit: timedelta, now: datetime) -> bool:
         """Return whether the user proved at least one factor, at most `limit` ago."""
@@ -61,7 +62,7 @@ class SignInFacts:
 def check_sign_in(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> None:
     """Check the last sign-in of a session. `facts` is None for a session without a sign-in of the user. Raises: SignInNotRecent."""
     if not is_enough(facts, age, policy, now):
-        raise SignInNotRecent(age.limit(policy), second_factor=facts is not None and facts.needs_second_factor)
+        raise SignInNotRecent(age.limit(policy), Strength.ONE if facts is None else facts.required)
 
 
 def is_enough(facts: SignInFacts | None, age: SignInAge, policy: Policy, now: datetime) -> bool:

@@ -13,11 +13,11 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.model.accounts import Account
-from core.authentication.model.openid import Acr
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.saml.model.messages import new_message_id
+from core.kernel.proofs import Acr
 from entrypoints.http.base.rendering.assets import asset_url
 from ports import Ports
 from tests.federation.api.client_authentication.keys import assertion, client_key, register, revoke

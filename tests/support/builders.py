@@ -57,6 +57,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM, Caller
 from core.kernel.claims import Claims
 from core.kernel.policy import Policy
+from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof
 from core.kernel.roles import MEMBER, RoleName
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, digest, new_id, new_secret
@@ -335,9 +336,19 @@ class SignedIn:
     refresh_token: str
 
 
+def one_factor(at: datetime, name: str = "password") -> Proofs:
+    """Return the proofs of a sign-in without a second factor. `name` is that of the method or the identity provider."""
+    return (first_proof(name, at),)
+
+
+def two_factors(at: datetime, name: str = "password") -> Proofs:
+    """Return the proofs of a sign-in with a code of an authenticator app."""
+    return complete(first_proof(name, at), Proof(Method.TOTP, at))
+
+
 def fresh_sign_in(ports: Ports) -> SignInFacts:
     """Return a sign-in of now, for a person who calls a use case directly."""
-    return SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False)
+    return SignInFacts(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE)
 
 
 async def sign_in(
@@ -368,7 +379,7 @@ async def sign_in(
         impersonator_id=None if impersonator is None else impersonator.id,
         impersonator_session_id=None if impersonator is None else (await sign_in(ports, impersonator)).session_id,
         impersonated_in=None if impersonator is None else org,
-        second_factor=second_factor,
+        proofs=two_factors(now) if second_factor else (),
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
         if org is None:

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.platform import PlatformFigures
@@ -27,9 +28,9 @@ class Platform(Repository):
     """Implements `ports.storage.accounts.accounts.PlatformRead`."""
 
     async def figures(self) -> PlatformFigures:
-        sql = """
-            select count(*), (select count(*) from organizations), count(mfa_enabled_at)
-            from users where deactivated_at is null and anonymized_at is null"""
+        sql = f"""
+            select count(*), (select count(*) from organizations), count(*) filter (where {HAS_SECOND_FACTOR})
+            from users u where deactivated_at is null and anonymized_at is null"""
         figures = await self._one(lambda row: PlatformFigures(active_users=row[0], organizations=row[1], mfa_enabled_users=row[2]), sql)
         assert figures is not None, "an aggregate always has one row"
         return figures

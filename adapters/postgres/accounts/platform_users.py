@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.mfa import MfaEvent
@@ -30,7 +31,7 @@ FOUND_USER: Final = Record(
     FoundUser,
     "u",
     email=Email,
-    mfa_enabled="u.mfa_enabled_at is not null",
+    mfa_enabled=HAS_SECOND_FACTOR,
     deactivated_by_platform="u.platform_deactivated_at is not null",
     organizations=Columns("o.ids, o.slugs, o.names, o.roles", 4, to_organizations),
 )

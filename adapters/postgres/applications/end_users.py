@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.applications.service_access import ORIGINS, has_membership, may_sign_on, may_use
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
@@ -46,7 +47,7 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
         left join (
             page p
             cross join lateral (
-                select id, email, created_at, mfa_enabled_at is not null as mfa_enabled from users where id = p.user_id limit 1) u
+                select id, email, created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = p.user_id limit 1) u
             cross join lateral (
                 select max(s.last_login_at) as last_login_at, array_agg(v.slug order by v.slug) as slugs
                 from service_users s join services v on v.id = s.service_id
@@ -179,8 +180,8 @@ class EndUsers(Repository):
         )
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
-        sql = """
-            select u.id, u.email, u.email_verified_at is not null, u.mfa_enabled_at is not null, u.created_at, u.updated_at
+        sql = f"""
+            select u.id, u.email, u.email_verified_at is not null, {HAS_SECOND_FACTOR}, u.created_at, u.updated_at
             from end_users e join users u on u.id = e.user_id
             where e.org_id = %(org_id)s and e.user_id = %(user_id)s"""
         return await self._one(to_end_user, sql, org_id=org_id, user_id=user_id)

@@ -19,9 +19,10 @@ from adapters.postgres.authentication.openid import (
     to_scope,
 )
 from adapters.postgres.authentication.sessions import HAS_REQUIRED_FACTOR
+from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
-from core.authentication.model.openid import NO_GRANT, Authentication, OpenIdGrant
+from core.authentication.model.openid import NO_GRANT, OpenIdGrant
 from core.authentication.model.sessions import UNNAMED_PRESENTER, IntrospectedSession, Presenter, RefreshTokenState, RotatedSession
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Email
@@ -57,8 +58,8 @@ ROTATED: Final = Record(
     org_slug="e.slug",
     service=CONTEXT.as_field(if_any="id"),
     entitlement=ENTITLEMENT.as_field(),
-    # None during an impersonation
-    authentication=Record(Authentication, "e", at="case when e.impersonator_id is null then e.authenticated_at end").as_field(if_any="at"),
+    # None in an impersonation
+    proofs=proof_columns("e", "case when e.impersonator_id is null then e.authenticated_at end"),
     openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
     facts=USER_FACTS.as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)
@@ -132,7 +133,8 @@ class RefreshTokens(Repository):
         # The row of the token decides which concurrent call wins. The row of the session is updated
         # too: after a wait for a concurrent end of the session, PostgreSQL checks the condition
         # again, so that an ended session gets no new token. The same statement reads all claims of
-        # the new tokens, because the old token is used up when it returns.
+        # the new tokens, because the old token is used up when it returns. Without OpenID Connect, the
+        # columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded.
         sql = f"""
             with spent as (
                 update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
@@ -152,7 +154,8 @@ class RefreshTokens(Repository):
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
                           s.service_id, spent.generation, spent.rotated_at, coalesce(s.authenticated_at, s.created_at) as authenticated_at,
-                          s.provider, s.second_factor, {stored_grant("s")}),
+                          s.provider, s.second_factor, s.fresh, case when s.scope is not null then s.proofs end as proofs,
+                          {stored_grant("s")}),
             succeeding as (
                 insert into refresh_tokens (token_hash, session_id, generation, created_at)
                 select %(new_hash)s, id, generation + 1, %(now)s from extended where rotated_at is not null)

@@ -5,15 +5,17 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import OWN_PROFILE
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, OWN_PROFILE
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, SESSION_IS_LIVE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, USER_FACTS, grant_columns, to_grant, user_facts_sql
+from adapters.postgres.authentication.sign_in_proofs import STRENGTH, proof_columns
 from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.accounts.model.profiles import OwnProfile
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.kernel.callers import BrowserSession, MembershipState, OrganizationContext, OrganizationStatus, SessionContext
+from core.kernel.proofs import Strength
 from core.kernel.roles import rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
@@ -27,8 +29,8 @@ SIGN_IN: Final = Record(
     is_proof="""
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
-    used_second_factor="coalesce(s.second_factor, false) and not s.mfa_missing",
-    needs_second_factor="u.mfa_enabled_at is not null",
+    strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=Strength),
+    required=Column(sql=f"case when {HAS_SECOND_FACTOR} then 2 else 1 end", read=Strength),
 )
 ORGANIZATION: Final = Record(
     OrganizationContext, "o", status=OrganizationStatus, role="m.role", rights=Column(sql="m.role", read=rights_of)
@@ -52,7 +54,7 @@ def session_context(**further: Description) -> Record[SessionContext]:
 
 OF_USER: Final[Mapping[str, Description]] = {
     "organization": ORGANIZATION.as_field(if_any="id"),
-    "mfa_missing": "s.mfa_missing and u.mfa_enabled_at is not null",
+    "mfa_missing": f"s.mfa_missing and {HAS_SECOND_FACTOR}",
     "impersonated_in": "s.impersonated_in",
 }
 SESSION_CONTEXT: Final = session_context(**OF_USER)
@@ -93,7 +95,7 @@ LOAD_USERINFO: Final = f"""
 LOAD_USERINFO_OF_SERVICE: Final = f"""
     select {APPLICATION_SESSION.columns}, v.pkce_without_secret, {USERINFO}
     {APPLICATION_SESSION_TABLES} {FACTS} {IS_LIVE_SESSION_OF_TOKEN}"""
-BROWSER_SESSION: Final = Record(BrowserSession, "s", created_at="coalesce(s.authenticated_at, s.created_at)", is_fresh="s.fresh")
+BROWSER_SESSION: Final = Record(BrowserSession, "s", proofs=proof_columns("s"))
 # The hash of the cookie is the only key. No impersonation has a browser session.
 LOAD_BROWSER_SESSION: Final = f"""
     select {SESSION_CONTEXT.columns}, {BROWSER_SESSION.columns} {SESSION_JOINS}

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, IMPERSONATOR_JOIN, MAY_IMPERSONATE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import grant_parameters, stored_grant, to_grant
+from adapters.postgres.authentication.sign_in_proofs import HAS_TWO_FACTORS, columns_of
+from adapters.postgres.authentication.sign_in_proofs import NAMES as PROOF_COLUMNS
 from adapters.postgres.engine.records import Columns, Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sessions import LiveSession, Session
@@ -32,11 +34,11 @@ REQUIRE_LIVE: Final = f"""
 DENY: Final = """
     update device_codes d set status = 'denied', session_id = null from sessions a where d.status = 'approved' and a.id = d.session_id"""
 # Whether the session has the second factor that its service may require.
-HAS_REQUIRED_FACTOR: Final = "(v.required_acr is null or coalesce(s.second_factor, false))"
+HAS_REQUIRED_FACTOR: Final = f"(v.required_acr is null or {HAS_TWO_FACTORS})"
 SESSION: Final = Record(
-    Session, "s", service=None, grant="s.grant_type", is_fresh="s.fresh", openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters)
+    Session, "s", service=None, proofs=None, grant="s.grant_type", openid=Columns(stored_grant("s"), 7, to_grant, grant_parameters)
 )
-BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash")
+BEGIN: Final = SESSION.insert("sessions", "service_id", "browser_hash", *PROOF_COLUMNS)
 START_ROTATION: Final = """
     insert into refresh_tokens (token_hash, session_id, generation, created_at) select %(refresh_hash)s, id, 1, created_at from begun"""
 # All sessions that a request could still use. ACCOUNT_IS_USABLE is missing because users list only
@@ -65,7 +67,7 @@ def session_parameters(session: Session) -> dict[str, object]:
     """Return the parameters of BEGIN, except `browser_hash`."""
     service = session.service
     of_service = {"service_id": service.id, "org_id": service.org_id} if service else {"service_id": None}
-    return SESSION.values(session) | of_service
+    return SESSION.values(session) | of_service | columns_of(session.proofs, session.created_at)
 
 
 class Sessions(Repository):

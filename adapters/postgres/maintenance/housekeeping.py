@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.maintenance.deferred_deletion import (
     delete_deliveries_sql,
@@ -70,10 +71,10 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.FORMER_MFA: _past("former_mfa", "removed_at"),
     # A concurrent confirmation sets last_step. PostgreSQL checks that column again under the lock,
     # so a confirmed setup stays.
-    Sweep.MFA_SETUPS: """
+    Sweep.MFA_SETUPS: f"""
         delete from mfa where user_id = any(array(
             select m.user_id from mfa m join users u on u.id = m.user_id
-            where m.last_step is null and u.mfa_enabled_at is null and m.setup_at < %(before)s
+            where m.last_step is null and not ({HAS_SECOND_FACTOR}) and m.setup_at < %(before)s
             limit %(limit)s for update of m skip locked))""",
     Sweep.CREDENTIALS: _past("credentials", "expires_at"),
     Sweep.EVENTS: _past("events", "created_at"),

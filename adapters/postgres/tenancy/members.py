@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.kernel.roles import RoleName
@@ -66,7 +67,7 @@ class Members(Repository):
     async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
         sql = f"""
             select case when m.confirmed_at is not null then u.email_verified_at is not null end,
-                   case when m.confirmed_at is not null then u.mfa_enabled_at is not null end,
+                   case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
                    (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
                    u.id, u.email, case when m.confirmed_at is not null then u.name end, u.is_platform_owner, {MEMBERSHIP.columns}
             from memberships m join users u on u.id = m.user_id

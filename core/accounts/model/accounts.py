@@ -10,6 +10,7 @@ from core.accounts.model.email_queue import UNDO_TTL, AddedSignInMethod
 from core.accounts.model.profiles import NO_PROFILE, Profile
 from core.kernel.display import PRODUCT
 from core.kernel.errors import Conflict, Invalid, Limited, Unauthenticated
+from core.kernel.proofs import Factor, FactorKind
 from core.kernel.values import Email, new_id
 
 MIN_PASSWORD_LENGTH: Final = 8
@@ -45,6 +46,18 @@ class Account:
     platform_deactivated_at: datetime | None = None  # set while a deactivation by a platform owner stands
     closed_at: datetime | None = None  # when the account was deleted; its data is erased later
     profile: Profile = NO_PROFILE
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The factors of the account, without linked accounts and backup codes."""
+        mailbox = [] if self.email_verified_at is None else [Factor(FactorKind.MAILBOX, self.email_verified_at)]
+        password = [] if self.password_hash is None else [Factor(FactorKind.PASSWORD)]
+        return (*password, *mailbox, *([] if self.second_factor is None else [self.second_factor]))
+
+    @property
+    def second_factor(self) -> Factor | None:
+        """The second factor, or None if sign-ins need none."""
+        return None if self.mfa_enabled_at is None else Factor(FactorKind.TOTP, self.mfa_enabled_at)
 
     @property
     def is_usable(self) -> bool:

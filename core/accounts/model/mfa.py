@@ -1,6 +1,5 @@
-"""The second factor of an account, its errors, and the formats of codes."""
+"""The second factor of an account, and its errors."""
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,12 +12,6 @@ from core.kernel.values import digest
 
 # The time to confirm a new secret (security M-5).
 SETUP_TTL: Final = timedelta(minutes=15)
-BACKUP_CODES: Final = 10
-# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security
-# M-4).
-ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
-TOTP_CODE: Final = re.compile("[0-9]{6}")
-_BACKUP_CODE: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
 
 
 class MfaEvent(StrEnum):
@@ -72,15 +65,6 @@ class MfaSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedCode:
-    """A correct code: either the code of a time step of the secret that was set up at `setup_at`, or a backup code."""
-
-    step: int | None = None
-    setup_at: datetime | None = None
-    code_hash: bytes | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class RedeemedCode:
     """The result of consuming a pending sign-in and its code. The account is locked."""
 
@@ -114,12 +98,6 @@ class AlreadyEnabled(Invalid):
 
 class NotEnabled(Invalid):
     """Two-factor authentication is off. Set it up first."""
-
-
-def check_format(code: str) -> None:
-    """Refuse text that is neither six ASCII digits nor in the format of a backup code (security M-3). Raises: CodeMalformed."""
-    if not TOTP_CODE.fullmatch(code) and not _BACKUP_CODE.fullmatch(code):
-        raise CodeMalformed
 
 
 def attempt_subject(user_id: UUID) -> bytes:

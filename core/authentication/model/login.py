@@ -22,6 +22,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.policy import Policy
+from core.kernel.proofs import Proof, Proofs
 from core.kernel.providers import OwnMethod
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -70,14 +71,14 @@ class SignInMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSignIn:
-    """A sign-in after one factor was verified. The account is locked and usable."""
+    """A sign-in after the first factor, or both, were verified. The account is locked and usable."""
 
     person: Person  # its session_id becomes the id of the new session
     account: Account
     method: SignInMethod
     device: DeviceMatch
     pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
-    is_second_factor: bool = False  # the factor that was just verified
+    second: Proof | None = None  # of the second factor, if it was verified too
     trust_device: bool = False  # skip the second factor on this device for a while
 
 
@@ -91,13 +92,11 @@ class RedeemedGrant:
     person: Person  # its session_id becomes the id of the new session
     account: Account
     service: ServiceContext | None  # None for the platform's own frontend
-    provider: str  # how the user signed in to the browser session
+    proofs: Proofs  # of the session that approved it
     device_id: UUID | None
     grant: Grant
     entitlement: Entitlement  # to the service
     new_device: Device | None = None  # the device that redeemed a device code
-    authenticated_at: datetime | None = None  # UTC; when the user signed in to the browser session
-    second_factor: bool = False  # whether that sign-in used it
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None
     nonce: str | None = None

@@ -1,4 +1,4 @@
-"""Values and rules of OpenID Connect: scopes, claims, and how a user authenticated (OpenID Connect Core 1.0)."""
+"""Values and rules of OpenID Connect: scopes, claims and tokens (OpenID Connect Core 1.0)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
 from core.billing.model.subscriptions import Entitlement
+from core.kernel.proofs import Proofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable
 
 USERINFO_PATH: Final = "/auth/userinfo"
 API_PATH: Final = "/api"  # with the base URL, the identifier of our own API and the audience of tokens for it
-# The methods of sign-in with a name in the registry of RFC 8176. Identity providers have none there.
-_METHODS: Final[Mapping[str, str]] = MappingProxyType({"password": "pwd", "email": "otp"})
 
 
 class Scope(StrEnum):
@@ -30,13 +29,6 @@ class Scope(StrEnum):
     OFFLINE_ACCESS = "offline_access"
     ORG = "org"
     ROLES = "roles"
-
-
-class Acr(StrEnum):
-    """Authentication context classes: one factor, or two."""
-
-    PASSWORD = "pwd"  # noqa: S105  (a class)
-    MFA = "mfa"
 
 
 # The claims that a scope gives (OpenID Connect Core section 5.4).
@@ -52,28 +44,6 @@ USER_CLAIMS: Final = frozenset(name for names in CLAIMS_OF_SCOPE.values() for na
 SESSION_EXPIRY: Final = "session_expiry"  # when the application must end its own session (IPSIE SL1); in ID tokens only
 # The claims that say how, where and when the user authenticated. ID tokens always have them.
 PROTOCOL_CLAIMS: Final = ("iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid")
-
-
-@dataclass(frozen=True, slots=True)
-class Authentication:
-    """How and when (UTC) a user authenticated. A second factor that a trusted device skipped does not count."""
-
-    at: datetime
-    provider: str | None  # the sign-in method, as in the login records
-    second_factor: bool
-
-    @property
-    def acr(self) -> Acr:
-        return Acr.MFA if self.second_factor else Acr.PASSWORD
-
-    @property
-    def amr(self) -> list[str]:
-        """The methods, with their names of RFC 8176. Empty if an identity provider authenticated the user."""
-        method = _METHODS.get(self.provider or "")
-        methods = [] if method is None else [method]
-        if self.second_factor:
-            methods += [name for name in ("otp", "mfa") if name not in methods]
-        return methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +180,7 @@ class IdToken:
     session_id: UUID
     issued_at: datetime
     expires_at: datetime
-    authentication: Authentication
+    proofs: Proofs
     nonce: str | None
     access_token: str | None  # for `at_hash`; None in a preview
     session_expiry: datetime | None  # None if the application did not ask for it

@@ -13,12 +13,13 @@ from typing import Final
 from uuid import UUID
 
 from core.authentication.model.dpop import KeyBinding
-from core.authentication.model.openid import Authentication, OpenIdGrant, UserFacts
+from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAMember
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, Unauthenticated
+from core.kernel.proofs import Proofs
 from core.kernel.providers import Provider
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, new_id
@@ -65,12 +66,9 @@ class SessionStart:
     caller: Caller
     service: ServiceContext | None = None  # None for the platform itself
     device_id: UUID | None = None
-    provider: str | None = None
+    proofs: Proofs = ()
     grant: Grant | None = None
     id: UUID = field(default_factory=new_id)
-    authenticated_at: datetime | None = None  # None: the session starts with the authentication
-    second_factor: bool = False  # whether the authentication used it
-    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
     browser_session_id: UUID | None = None  # the session in which the user authorized the application
     openid: OpenIdGrant | None = None
     key_thumbprint: str | None = None  # of the key that the refresh tokens are bound to
@@ -78,10 +76,7 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One sign-in on one device. It lives until it ends or expires. Times are UTC.
-
-    `provider` is the sign-in method, as in the login records. It is None for an impersonation, where the user did not sign in.
-    """
+    """One sign-in on one device. It lives until it ends or expires. Times are UTC."""
 
     id: UUID
     user_id: UUID
@@ -96,18 +91,11 @@ class Session:
     impersonator_session_id: UUID | None = None  # the session in which the impersonator started this one
     impersonated_in: UUID | None = None  # the only organization that an impersonation may act in; None: all organizations of the user
     org_id: UUID | None = None  # its first context; for a session of a service, the service's organization
-    provider: str | None = None
+    proofs: Proofs = ()
     grant: Grant | None = None  # None if the user signed in to the application directly
-    authenticated_at: datetime | None = None  # None: when it was created
-    second_factor: bool = False
-    is_fresh: bool = True
     browser_session_id: UUID | None = None
     openid: OpenIdGrant | None = None  # None if the application did not ask for OpenID Connect
     key_thumbprint: str | None = None  # of the key that its refresh tokens are bound to (RFC 9449 section 5)
-
-    @property
-    def authentication(self) -> Authentication:
-        return Authentication(self.authenticated_at or self.created_at, self.provider, self.second_factor)
 
 
 class TokenNotRevocable(Invalid):
@@ -158,7 +146,7 @@ class TokenSubject:
     service: ServiceContext | None = None
     entitlement: Entitlement = NO_ENTITLEMENT  # to the service
     impersonator_id: UUID | None = None
-    authentication: Authentication | None = None  # None during an impersonation
+    proofs: Proofs = ()
     openid: OpenIdSubject | None = None
     key_thumbprint: str | None = None  # of the key that the access token is bound to
 
@@ -193,7 +181,7 @@ class RotatedSession:
     org_slug: str | None
     service: ServiceContext | None
     entitlement: Entitlement  # to the service
-    authentication: Authentication | None = None
+    proofs: Proofs = ()
     openid: OpenIdGrant | None = None
     facts: UserFacts | None = None  # None without OpenID Connect
     keeps_refresh_token: bool = False  # the same refresh token works again
@@ -306,16 +294,6 @@ class ReauthenticationProof:
     password: str | None = field(default=None, repr=False)
     email_code: str | None = field(default=None, repr=False)
     code: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reauthentication:
-    """A sign-in in a session that exists. Without a method, only the second factor was verified. `at` is UTC."""
-
-    method: str | None
-    at: datetime
-    second_factor: bool
-    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts import attempt_limits, mfa
+from core.accounts import attempt_limits
+from core.accounts.factors import codes
+from core.accounts.factors.codes import VerifiedCode
 from core.accounts.model import mfa as mfa_model
 from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import CodeWrong, VerifiedCode
+from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
 from core.authentication import events, login
 from core.authentication.identities import add_ticket
@@ -34,7 +36,6 @@ from core.authentication.model.sessions import (
     NoVerifiedAddress,
     PasswordWrong,
     ProviderNotLinked,
-    Reauthentication,
     ReauthenticationOptions,
     ReauthenticationProof,
     SecondFactorMissing,
@@ -43,6 +44,7 @@ from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
@@ -60,7 +62,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
         providers = await _providers(ports, read, caller, account)
         pending = await read.reauthentications.load(caller.session_id)
     is_recent = caller.sign_in is not None and caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
-    needs_code = account.mfa_enabled_at is not None
+    needs_code = account.second_factor is not None
     # It waits for a code, and counts for nothing if the second factor was turned off since.
     has_provider = needs_code and pending is not None and now - pending.at <= ports.policy.fresh_sign_in_ttl
     return ReauthenticationOptions(
@@ -114,13 +116,13 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
         return await add_ticket(ports, tx, caller, provider, now, after=after)
 
 
-async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, sign_in: Reauthentication, provider: Provider) -> None:
+async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, provider: Provider, proof: Proof) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
-    if account.mfa_enabled_at is None:
-        await tx.session_sign_ins.reauthenticate(session_id, account.id, sign_in)
+    if account.second_factor is None:
+        await tx.session_sign_ins.reauthenticate(session_id, account.id, (proof,))
         tx.record(events.reauthenticated(account.id, provider.value))
     else:
-        await tx.reauthentications.save_provider(session_id, provider, sign_in.at)
+        await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
 
 async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationProof) -> SignInFacts:
@@ -134,7 +136,7 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     """
     now = ports.clock.now()
     if proof.code is not None:
-        mfa_model.check_format(proof.code)
+        codes.check_format(proof.code)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(caller.user_id) or refuse(AccountGone)
     first = await _verify_first_factor(ports, caller, account, proof, now)
@@ -142,42 +144,46 @@ async def reauthenticate(ports: Ports, caller: Person, proof: ReauthenticationPr
     async with ports.storage.transaction(by=caller) as tx:
         locked = await lock_own_account(tx, caller, now)
         # A reset, a change of the address or a new second factor can have committed since.
-        if (locked.password_hash, locked.email, locked.mfa_enabled_at) != (account.password_hash, account.email, account.mfa_enabled_at):
+        if (locked.password_hash, locked.email, locked.second_factor) != (account.password_hash, account.email, account.second_factor):
             raise SessionEnded
         if first.code_hash is not None and not await tx.reauthentications.consume_code(caller.session_id, first.code_hash, now):
             raise EmailedCodeWrong
         if code is not None:
-            await mfa.use_code(tx, caller, account, code, now)
+            await codes.use(tx, caller, account, code, now)
         await tx.reauthentications.remove(caller.session_id)
-        await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, Reauthentication(first.method, first.at, code is not None))
-        tx.record(events.reauthenticated(account.id, first.method))
+        second = None if code is None else Proof(code.method, now)
+        if first.proof is not None:
+            proofs = (first.proof,) if second is None else complete(first.proof, second)
+            await tx.session_sign_ins.reauthenticate(caller.session_id, account.id, proofs)
+        elif second is not None:
+            await tx.session_sign_ins.add_second_factor(caller.session_id, account.id, second)
+        tx.record(events.reauthenticated(account.id, None if first.proof is None else first_method_of((first.proof,))))
         context = await tx.session_contexts.load(caller.session_id, account.id, None, now) or refuse(SessionEnded)
     return context.sign_in or refuse(SessionEnded)
 
 
 @dataclass(frozen=True, slots=True)
 class _FirstFactor:
-    """A verified first factor. Without a method, it is the one of the session's last sign-in. `at` is UTC."""
+    """A verified first factor."""
 
-    method: str | None
-    at: datetime
+    proof: Proof | None  # None: that of the session's last sign-in
     code_hash: bytes | None = field(default=None, repr=False)  # of the emailed code, which is not used up yet
 
 
 async def _verify_first_factor(ports: Ports, caller: Person, account: Account, proof: ReauthenticationProof, now: datetime) -> _FirstFactor:
     if proof.password is not None:
         await _verify_password(ports, caller, account, proof.password)
-        return _FirstFactor(PASSWORD, now)
+        return _FirstFactor(Proof(Method.PASSWORD, now))
     if proof.email_code is not None:
-        return _FirstFactor(EMAIL, now, await _verify_emailed_code(ports, caller, account, proof.email_code, now))
+        return _FirstFactor(Proof(Method.EMAIL, now), await _verify_emailed_code(ports, caller, account, proof.email_code, now))
     limit = ports.policy.fresh_sign_in_ttl
-    if proof.code is not None and account.mfa_enabled_at is not None:
+    if proof.code is not None and account.second_factor is not None:
         if caller.sign_in is not None and caller.sign_in.is_younger_than(limit, now):
-            return _FirstFactor(None, caller.sign_in.at)
+            return _FirstFactor(None)
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
         if pending is not None and now - pending.at <= limit:
-            return _FirstFactor(pending.provider.value, pending.at)
+            return _FirstFactor(first_proof(pending.provider.value, pending.at))
     raise FirstFactorMissing
 
 
@@ -217,7 +223,7 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
 
     Raises: SecondFactorMissing, CodeWrong, TooManyAttempts; Limited if too many hashes are queued.
     """
-    if account.mfa_enabled_at is None:
+    if account.second_factor is None:
         return None
     if code is None:
         raise SecondFactorMissing
@@ -225,8 +231,8 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
     async with ports.storage.reading() as read:
         enrollment = await read.mfa.enrollment(account.id)
     try:
-        return await mfa.check_code(ports, account.id, enrollment, code)
+        return await codes.verify(ports, account.id, enrollment, code)
     except CodeWrong:
-        await mfa.log_failed_code(ports, caller, account.id)
+        await codes.log_failure(ports, caller, account.id)
         await login.record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
         raise

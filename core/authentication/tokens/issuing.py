@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from core.authentication.model.openid import SESSION_EXPIRY, Authentication, IdToken, ResourceGrant, Scope
+from core.authentication.model.openid import SESSION_EXPIRY, IdToken, ResourceGrant, Scope
 from core.authentication.model.sessions import OpenIdSubject, TokenPair, TokenSubject
 from core.kernel.callers import ServiceContext
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
+from core.kernel.proofs import acr_of, amr_of, proved_at
 from core.kernel.values import new_id
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
     client would have no valid one.
     """
     service, entitlement = subject.service, subject.entitlement
-    openid, authentication = subject.openid, subject.authentication
+    openid, proofs = subject.openid, subject.proofs
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)
     shows_email = service is None or openid is None or openid.grant.shows_email
     claims = Claims(
@@ -49,19 +50,19 @@ def issue_tokens(ports: Ports, subject: TokenSubject, refresh_token: str, now: d
         impersonator_id=subject.impersonator_id,
         audience=_audience(ports, openid, service),
         scope=openid.grant.token_scope if openid else (),
-        auth_time=authentication.at if authentication else None,
-        acr=authentication.acr if authentication else None,
-        amr=tuple(authentication.amr) if authentication else (),
+        auth_time=proved_at(proofs) if proofs else None,
+        acr=acr_of(proofs) if proofs else None,
+        amr=tuple(amr_of(proofs)) if proofs else (),
         key_thumbprint=subject.key_thumbprint,
     )
     ports.metrics.token_issued()
     access_token, expires_in = ports.tokens.sign(claims), int(expires_at.timestamp()) - int(now.timestamp())
     is_bound = subject.key_thumbprint is not None
-    if openid is None or authentication is None:
+    if openid is None or not proofs:
         return TokenPair(access_token, refresh_token, expires_in, is_bound=is_bound)
     if Scope.OPENID not in openid.grant.scope:  # the refresh left it out
         return TokenPair(access_token, refresh_token, expires_in, None, openid.grant.scope_text or None, is_bound)
-    id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, authentication, access_token, now))
+    id_token = ports.tokens.sign_id_token(new_id_token(ports, subject, openid, access_token, now))
     return TokenPair(access_token, refresh_token, expires_in, id_token, openid.grant.scope_text or None, is_bound)
 
 
@@ -73,9 +74,7 @@ def _expires_at(ports: Ports, subject: TokenSubject, now: datetime, api: Resourc
     return min(now + limited_lifetime(limit, seconds), subject.ends_at)
 
 
-def new_id_token(
-    ports: Ports, subject: TokenSubject, openid: OpenIdSubject, authentication: Authentication, access_token: str | None, now: datetime
-) -> IdToken:
+def new_id_token(ports: Ports, subject: TokenSubject, openid: OpenIdSubject, access_token: str | None, now: datetime) -> IdToken:
     """Return the contents of the ID token of a new token pair. Without an access token, it is a preview."""
     facts, grant = openid.facts, openid.grant
     return IdToken(
@@ -84,7 +83,7 @@ def new_id_token(
         session_id=subject.session_id,
         issued_at=now,
         expires_at=_expires_at(ports, subject, now),
-        authentication=authentication,
+        proofs=subject.proofs,
         nonce=openid.nonce,
         access_token=access_token,
         session_expiry=subject.ends_at if SESSION_EXPIRY in grant.claims.id_token else None,

@@ -19,7 +19,6 @@ from core.accounts.model.accounts import Account
 from core.applications import services
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import sessions
-from core.authentication.model import login
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
@@ -61,6 +60,7 @@ from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visi
 from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
+from core.kernel.proofs import Strength, strength_of
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
 from core.programs.model.api_resources import NoAccessToResource
@@ -262,7 +262,8 @@ async def _redeem(
             await tx.send_deferred()
             account, redeemed = locked.value or refuse(AuthorizationCodeInvalid), redemption.value
             if redeemed is not None:
-                if client.service is not None and client.service.required_acr is not None and not redeemed.browser.second_factor:
+                needs_second = client.service is not None and client.service.required_acr is not None
+                if needs_second and strength_of(redeemed.browser.proofs) < Strength.TWO:
                     raise AuthorizationCodeInvalid  # the setting has changed after the code was issued
                 require_granted(ports, redeemed.openid or NO_GRANT, requested)
                 entitlement = NO_ENTITLEMENT
@@ -322,12 +323,10 @@ def _grant_of(
         person=person,
         account=account,
         service=service,
-        provider=redeemed.browser.provider or login.PASSWORD,  # sessions of earlier releases have no provider
+        proofs=redeemed.browser.proofs,
         device_id=redeemed.browser.device_id,
         grant=Grant.AUTHORIZATION_CODE,
         entitlement=entitlement,
-        authenticated_at=redeemed.browser.created_at,
-        second_factor=redeemed.browser.second_factor,
         browser_session_id=redeemed.browser.id,
         openid=redeemed.openid,
         nonce=redeemed.nonce,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.users import AccessPolicy
-from core.authentication.model.openid import SESSION_EXPIRY, Acr, OpenIdGrant, Scope, SignInStamp
+from core.authentication.model.openid import SESSION_EXPIRY, OpenIdGrant, Scope, SignInStamp
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests
@@ -32,9 +32,11 @@ from core.federation.oauth.model.openid_requests import (
     SignInRequired,
 )
 from core.federation.oauth.model.pushed_requests import PushedRequest, PushedRequestRequired
+from core.kernel import proofs
 from core.kernel.callers import Visitor
 from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import refuse
+from core.kernel.proofs import Acr, Strength
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -170,12 +172,12 @@ def _needs_sign_up(ports: Ports, visitor: Visitor | None, authorization: Authori
 
 async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authorization, openid: OpenIdRequest) -> bool:
     """Return whether the session of the visitor is not enough. Raises: AuthenticationUnmet if a fresh sign-in was not enough."""
-    session, is_fresh = visitor.browser, await _is_fresh(ports, visitor, authorization.request)
+    used, is_fresh = visitor.browser.proofs, await _is_fresh(ports, visitor, authorization.request)
     if openid.subject not in (None, visitor.user_id):
         if is_fresh:
             raise SignInRequired("Another user has signed in.")
         return True
-    if openid.required_acr is Acr.MFA and not session.second_factor:
+    if openid.required_acr is Acr.MFA and proofs.strength_of(used) < Strength.TWO:
         if is_fresh:
             raise AuthenticationUnmet
         return True
@@ -184,7 +186,7 @@ async def _needs_sign_in(ports: Ports, visitor: Visitor, authorization: Authoriz
     if Prompt.LOGIN in openid.prompt or openid.max_age == timedelta():
         return True
     if openid.max_age is not None:
-        is_recent = session.is_fresh and ports.clock.now() - session.created_at <= openid.max_age
+        is_recent = proofs.is_fresh(used) and ports.clock.now() - proofs.proved_at(used) <= openid.max_age
         if not is_recent or await _lacks_factor(ports, visitor):
             return True
     if openid.wished_acr is Acr.MFA and Prompt.NONE not in openid.prompt:
@@ -265,18 +267,20 @@ async def _is_fresh(ports: Ports, visitor: Visitor, request: AuthorizationReques
     request, and a trusted device skips the second factor.
     """
     session, stamp = visitor.browser, _read_stamp(ports, request)
-    if stamp is None or not session.is_fresh or session.id == stamp.session_id or session.created_at < stamp.at - CLOCK_LEEWAY:
+    if stamp is None or session.id == stamp.session_id or not proofs.is_fresh(session.proofs):
+        return False
+    if proofs.proved_at(session.proofs) < stamp.at - CLOCK_LEEWAY:
         return False
     return not await _lacks_factor(ports, visitor)
 
 
 async def _lacks_factor(ports: Ports, visitor: Visitor) -> bool:
     """Return whether the session began without the account's second factor, for example on a trusted device."""
-    if visitor.browser.second_factor:
+    if proofs.strength_of(visitor.browser.proofs) >= Strength.TWO:
         return False
     async with ports.storage.reading() as read:
         account = await read.accounts.by_id(visitor.user_id)
-    return account is not None and account.mfa_enabled_at is not None
+    return account is not None and not proofs.covers(visitor.browser.proofs, account.factors)
 
 
 def _read_stamp(ports: Ports, request: AuthorizationRequest) -> SignInStamp | None:

@@ -20,7 +20,6 @@ from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import DeviceType, PresentedDevice
 from core.accounts.own_account import lock_own_account
 from core.applications.model.services import ServiceNotFound
-from core.authentication.model import login
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant, SignedIn
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, Scope, asked_scopes, parse_scope
@@ -220,13 +219,11 @@ async def _start_session(
             person=person,
             account=locked,
             service=poll.service,
-            provider=poll.provider or login.PASSWORD,  # sessions of earlier releases have no provider
+            proofs=poll.proofs,
             device_id=match.device.id,
             grant=Grant.DEVICE_CODE,
             entitlement=entitlement,
             new_device=match.device,
-            authenticated_at=poll.authenticated_at,
-            second_factor=poll.second_factor,
             openid=poll.openid,
             key=key,
         )

@@ -23,6 +23,7 @@ from core.kernel.access import AddressNotVerified, require_mfa
 from core.kernel.callers import BrowserSession, Person, Visitor
 from core.kernel.deferred import Deferred
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.proofs import Method, Proofs, Strength, first_method_of, proved_at, strength_of
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -80,15 +81,15 @@ async def authorize_assertion(
     if enrolled.value is None:  # refused by the rule, or the service is being deleted
         is_refused = await tx.end_users.may_sign_on(provider.service.org_id, provider.service.id, account.id, now) is False
         raise NoAccessToService if is_refused else SamlDisabled
-    require_sign_on_factors(provider, account, second_factor=isinstance(person, Visitor) and person.browser.second_factor)
+    require_sign_on_factors(provider, account, person.browser.proofs if isinstance(person, Visitor) else ())
     if finished is not None and finished.value is None:
         raise SignOnNotFound
     return AuthorizedUser(person, account, provider)
 
 
-def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, *, second_factor: bool) -> None:
+def require_sign_on_factors(provider: SamlIdentityProvider, account: Account, used: Proofs) -> None:
     """Check the second factor and the address of a user who may use the service. Raises: SecondFactorRequired, AddressNotVerified."""
-    if provider.service.requires_second_factor and not second_factor:
+    if provider.service.requires_second_factor and strength_of(used) < Strength.TWO:
         raise SecondFactorRequired
     if provider.name_id_format is NameIdFormat.EMAIL and account.email_verified_at is None:
         raise AddressNotVerified
@@ -135,12 +136,12 @@ async def record_assertion(
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
     tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
-    used_password = browser is not None and browser.provider == "password"
+    used_password = browser is not None and first_method_of(browser.proofs) == Method.PASSWORD
     assertion = SamlAssertion(
         id=new_message_id(),
         name_id=name_id,
         session_index=new_index,
-        authenticated_at=now if browser is None else browser.created_at,
+        authenticated_at=now if browser is None else proved_at(browser.proofs),
         context_class=(context_class or PASSWORD_CONTEXT) if used_password else UNSPECIFIED_CONTEXT,
         attributes=build_attributes(provider, account),
     )

@@ -9,6 +9,7 @@ if the user is signed in on our pages.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -37,10 +38,10 @@ from core.federation.saml.model.sign_on import (
 )
 from core.federation.saml.pending import continuation_path
 from core.kernel.access import AddressNotVerified
-from core.kernel.callers import BrowserSession, Person, Visitor
+from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
-from core.kernel.providers import Provider
+from core.kernel.proofs import is_by_provider, proved_at
 from core.kernel.values import digest, new_id, new_secret
 
 if TYPE_CHECKING:
@@ -133,9 +134,9 @@ def _is_fresh(visitor: Visitor, sign_on: SamlSignOn) -> bool:
     While a user has a session at an identity provider, every person at this browser can sign in as
     this user without a password. So a new session here proves nothing by itself.
     """
-    if visitor.browser.created_at <= sign_on.created_at:
+    if proved_at(visitor.browser.proofs) <= sign_on.created_at:
         return False
-    return visitor.browser.provider not in frozenset(Provider) or sign_on.vouched_for == visitor.user_id
+    return not is_by_provider(visitor.browser.proofs) or sign_on.vouched_for == visitor.user_id
 
 
 async def _respond_after_api_sign_in(
@@ -152,9 +153,8 @@ async def _respond_after_api_sign_in(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         context = await read.session_contexts.load(sign_on.session_id, sign_on.user_id, None, now) or refuse(SignOnNotFound)
-        start = await read.session_sign_ins.load_start(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
-    started_at, device_id, second_factor = start
-    browser = BrowserSession(new_id(), "password", device_id, started_at, second_factor)
+        factors = await read.session_sign_ins.load_factors(sign_on.session_id, sign_on.user_id) or refuse(SignOnNotFound)
+    browser = replace(factors, id=new_id())
     visitor = Visitor(
         user_id=context.user_id,
         email=context.email,
@@ -196,10 +196,9 @@ async def _respond_with_assertion(
                     user_id=user.account.id,
                     caller=visitor,
                     device_id=visitor.browser.device_id,
-                    provider=visitor.browser.provider,
-                    second_factor=visitor.browser.second_factor,
+                    proofs=visitor.browser.proofs,
                 )
-                session, secret = new_session(ports, start, visitor.browser.created_at), new_secret()
+                session, secret = new_session(ports, start, proved_at(start.proofs)), new_secret()
                 await tx.sessions.begin_in_browser(session, digest(secret))
                 signed_in = session, secret
             recorded = await record_assertion(ports, tx, user, name_id, now, browser=visitor.browser, context_class=sign_on.context_class)

@@ -10,12 +10,13 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.authentication.model.identities import AlreadyLinked
-from core.authentication.model.sessions import OtherIdentity, Reauthentication
+from core.authentication.model.sessions import OtherIdentity
 from core.authentication.reauthentication import reauthentication
 from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, ProviderState, SignedInAsAnotherUser
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import SessionEnded, refuse
+from core.kernel.proofs import first_proof
 from core.kernel.providers import FederatedIdentity
 from core.kernel.sign_in_age import SignInAge, check_sign_in
 
@@ -50,8 +51,8 @@ async def complete_for_session(
         if pending.reauthenticates:
             if match is None or match.user_id != account.id:
                 raise OtherIdentity
-            sign_in = Reauthentication(pending.provider.value, now, second_factor=False, is_fresh=identity.is_fresh)
-            await reauthentication.complete_at_provider(tx, account, person.session_id, sign_in, pending.provider)
+            proof = first_proof(pending.provider.value, now, is_fresh=identity.is_fresh)
+            await reauthentication.complete_at_provider(tx, account, person.session_id, pending.provider, proof)
             return
         await _check_sign_ins(ports, tx, pending, visitor, now)
         if match is not None and match.user_id != account.id:

@@ -13,13 +13,13 @@ from core.authentication.model.sessions import (
     LiveSession,
     LiveSessions,
     Presenter,
-    Reauthentication,
     RefreshTokenState,
     RotatedSession,
     Session,
 )
 from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.deferred import Deferred
+from core.kernel.proofs import Proof, Proofs
 from core.kernel.values import PageResult
 
 
@@ -134,9 +134,6 @@ class Impersonations(ImpersonationsRead, Protocol):
 class SessionSignInsRead(Protocol):
     """Read access to the sign-in of a session, and to the browser that it belongs to."""
 
-    async def load_start(self, session_id: UUID, user_id: UUID) -> tuple[datetime, UUID | None, bool] | None:
-        """Return the start of this session of the user in UTC, the id of its device if known, and whether it used the second factor."""
-
     async def load_factors(self, session_id: UUID, user_id: UUID) -> BrowserSession | None:
         """Return how the user signed in to this session of any kind, in the form of a browser session. The session may have ended."""
 
@@ -153,14 +150,14 @@ class SessionSignInsRead(Protocol):
 class SessionSignIns(SessionSignInsRead, Protocol):
     """Write access to the sign-in of a session. Lock the account before any method."""
 
-    async def reauthenticate(self, session_id: UUID, user_id: UUID, sign_in: Reauthentication) -> None:
-        """Store a reauthentication as the last sign-in of the session. Lock the account first."""
+    async def reauthenticate(self, session_id: UUID, user_id: UUID, proofs: Proofs) -> None:
+        """Store a reauthentication as the last sign-in of the session."""
 
-    async def require_mfa_again(self, user_id: UUID, except_session_id: UUID) -> None:
-        """Mark the user's own sessions except this one as missing the second factor. Lock the account first.
+    async def add_second_factor(self, session_id: UUID, user_id: UUID, proof: Proof) -> None:
+        """Add the proof of a second factor to the last sign-in of the session, in place of an earlier one. The sign-in gets no newer."""
 
-        Call this when the user enables the second factor in the session `except_session_id`.
-        """
+    async def require_mfa_again(self, user_id: UUID, session_id: UUID, proof: Proof) -> None:
+        """Mark the user's own sessions as missing the second factor, except the one in which the user enabled it with this proof."""
 
 
 class OpenIdFactsRead(Protocol):

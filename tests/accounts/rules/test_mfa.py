@@ -2,8 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from core.accounts.events import mfa_disabled, mfa_enabled
-from core.accounts.model.mfa import ALPHABET, BACKUP_CODES, FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup, VerifiedCode
+from core.accounts.factors import backup_codes, totp
+from core.accounts.factors.backup_codes import ALPHABET, BACKUP_CODES, VerifiedBackupCode
+from core.accounts.factors.codes import KINDS, CodeKind
+from core.accounts.model.mfa import FAILURES, SETUP_TTL, MfaEnrollment, MfaEvent, MfaSetup
 from core.kernel.values import new_id
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
@@ -25,6 +30,13 @@ def test_backup_codes_have_40_bits_of_unambiguous_characters() -> None:
     assert BACKUP_CODES == 10
 
 
+@pytest.mark.parametrize(
+    ("code", "kinds"), [("012345", [totp]), ("ABCD-2345", [backup_codes]), ("12345", []), ("abcd-2345", []), ("\u0661" * 6, [])]
+)
+def test_the_format_of_a_code_decides_its_kind(code: str, kinds: list[CodeKind]) -> None:
+    assert [kind for kind in KINDS if kind.accepts(code)] == kinds
+
+
 def test_a_setup_can_be_confirmed_for_15_minutes() -> None:
     assert timedelta(minutes=15) == SETUP_TTL
     assert PENDING.is_pending(NOW)
@@ -33,7 +45,7 @@ def test_a_setup_can_be_confirmed_for_15_minutes() -> None:
 
 
 def test_reprs_hide_secrets() -> None:
-    text = repr([PENDING, MfaSetup("SECRET", "otpauth://SECRET"), VerifiedCode(code_hash=b"SECRET")])
+    text = repr([PENDING, MfaSetup("SECRET", "otpauth://SECRET"), VerifiedBackupCode(b"SECRET")])
     assert "SECRET" not in text
 
 

@@ -14,6 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus, Person
 from core.kernel.causes import Anonymous
 from core.kernel.errors import NotFound
+from core.kernel.proofs import Strength
 from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.sign_in_age import SignInFacts
@@ -94,7 +95,7 @@ async def test_a_member_can_do_what_their_role_allows(
         email_verified=True,
         session_id=signed_in.session_id,
         address=PEER,
-        sign_in=SignInFacts(ports.clock.now(), is_proof=True, used_second_factor=False, needs_second_factor=False),
+        sign_in=SignInFacts(ports.clock.now(), is_proof=True, strength=Strength.ONE, required=Strength.ONE),
         acts_in=OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, RoleName(role), rights_of(RoleName(role))),
     )
 

@@ -16,10 +16,10 @@ from ports import Ports
 from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST, code_in, request_code, verify, wrong
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import ACCOUNT, form_token, leads_to
-from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
+from tests.support.builders import BASE_URL, EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
-from tests.support.saml import SamlApplication
+from tests.support.saml import SamlApplication, posted_response
 from tests.support.saml.browser import SamlBrowser
 from tests.support.services import add_service
 from tests.support.tenants import Tenant
@@ -310,3 +310,5 @@ async def test_the_code_completes_a_saml_sign_on(
     token = await request_code(api, saml_state=state)
     answer = await verify(api, token, await next_code())
     assert "ticket=" in answer.json["redirect_url"]
+    response = posted_response(await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL)))
+    assert response.find("//saml:AuthnContextClassRef").text.endswith(":unspecified"), "no password was used"

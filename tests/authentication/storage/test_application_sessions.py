@@ -8,11 +8,11 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.profiles import OwnProfile
-from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
 from core.kernel.callers import OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import Proof
 from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from ports import Ports
@@ -149,7 +149,7 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
         org_slug="acme",
         service=context,
         entitlement=Entitlement(),
-        authentication=Authentication(session.created_at, None, second_factor=False),
+        proofs=(Proof(None, session.created_at),),
     )
     assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
 

@@ -18,7 +18,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
 from tests.fakes.outside import FakeClock
-from tests.support.builders import add_organization, make_device, make_vault, run_concurrently, run_during, run_sql
+from tests.support.builders import add_organization, make_device, make_vault, one_factor, run_concurrently, run_during, run_sql
 from tests.support.rows import (
     DAY,
     EVE,
@@ -82,7 +82,7 @@ async def test_the_session_of_a_login_is_stored_with_its_record(
     storage: Postgres, pool: Pool, shop: ServiceContext, user: UUID, in_browser: bool
 ) -> None:
     service = None if in_browser else shop
-    new_session = session(user, service=service, provider="codehost", created_at=NOW)
+    new_session = session(user, service=service, proofs=one_factor(NOW, "codehost"), created_at=NOW)
     device = replace(make_device(user, NOW), location=Location("Berlin", "DE"), risk=LoginRisk(40, ("new_device",)))
     secret = digest("secret")
     if in_browser:

@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.model.sessions import LiveSession
 from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.values import digest
-from tests.support.builders import add_organization, run_sql
+from tests.support.builders import add_organization, one_factor, run_sql
 from tests.support.rows import ADA, EVE, HOUR, NOW, SECOND, SIGN_IN, account, add, begin, session, within
 from tests.support.services import add_service
 
@@ -106,11 +106,11 @@ async def test_only_a_live_session_of_the_user_can_be_ended(storage: Postgres, p
 
 
 async def test_a_cookie_identifies_a_session_without_tokens(storage: Postgres, pool: Pool, user: Account) -> None:
-    new_session = session(user.id, provider="codehost")
+    new_session = session(user.id, proofs=one_factor(NOW - HOUR, "codehost"))
     await within(storage, lambda tx: tx.sessions.begin_in_browser(new_session, digest("cookie")))
     assert await run_sql(pool, "select count(*) from refresh_tokens") == [(0,)]
     context = SessionContext(user_id=user.id, email=ADA, email_verified_at=NOW, is_platform_owner=False, organization=None, sign_in=SIGN_IN)
-    expected = BrowserSession(new_session.id, "codehost", None, new_session.created_at)
+    expected = BrowserSession(new_session.id, None, one_factor(new_session.created_at, "codehost"))
     async with storage.reading() as read:
         assert await read.session_contexts.load_of_browser(digest("cookie"), NOW) == (expected, context)
         assert await read.session_contexts.load_of_browser(digest("another"), NOW) is None

@@ -7,11 +7,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.model.openid import Authentication
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import Proof
 from core.kernel.roles import ADMIN
 from core.kernel.values import digest
 from tests.support.builders import add_member, add_organization, run_concurrently, run_sql
@@ -46,7 +46,7 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
             org_slug="acme",
             service=None,
             entitlement=Entitlement(),
-            authentication=Authentication(session.created_at, None, second_factor=False),
+            proofs=(Proof(None, session.created_at),),
         )
         assert await tx.refresh_tokens.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
     tokens = await run_sql(

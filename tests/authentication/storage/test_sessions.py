@@ -16,14 +16,14 @@ from core.kernel.roles import ADMIN, rights_of
 from core.kernel.values import Email, digest
 from tests.accounts.profiles import FULL_PROFILE
 from tests.authentication.storage.end_users import enroll
-from tests.support.builders import add_member, add_organization, run_sql
+from tests.support.builders import add_member, add_organization, one_factor, run_sql
 from tests.support.rows import ADA, DAY, EVE, HOUR, NOW, SIGN_IN, account, add, begin
 from tests.support.services import add_service, service_context
 
 
 async def test_every_field_of_a_session_is_stored_but_not_its_token(storage: Postgres, pool: Pool) -> None:
     await add(storage, user := account(), eve := account(EVE))
-    fields = {"provider": "codehost", "grant": Grant.DEVICE_CODE}
+    fields = {"proofs": one_factor(NOW - HOUR, "codehost"), "grant": Grant.DEVICE_CODE}
     impersonator_session_id = uuid4()
     session = await begin(storage, user.id, "token", impersonator_id=eve.id, impersonator_session_id=impersonator_session_id, **fields)
     columns = "id, user_id, impersonator_id, impersonator_session_id, created_at, expires_at, ends_at, address, agent, org_id, ended_at"

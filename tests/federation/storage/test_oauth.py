@@ -18,7 +18,7 @@ from core.kernel.callers import BrowserSession, ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
 from core.maintenance.model.housekeeping import Sweep
-from tests.support.builders import make_device, run_concurrently, run_sql
+from tests.support.builders import make_device, one_factor, run_concurrently, run_sql
 from tests.support.rows import DAY, HOUR, MICROSECOND, NOW, SECOND, account, add, begin, session, within
 
 CODE: Final = digest("code")
@@ -62,7 +62,7 @@ class StoredCode:
 
 async def store_code(storage: Postgres, service: ServiceContext | None, **changes: Any) -> StoredCode:
     user = await add(storage, account(email_verified_at=None))
-    browser = session(user.id, provider="websuite")
+    browser = session(user.id, proofs=one_factor(NOW - HOUR, "websuite"))
     await within(storage, lambda tx: tx.sessions.begin_in_browser(browser, digest("cookie")))
     code = AuthorizationCode(
         service=service,
@@ -95,7 +95,7 @@ async def test_redeeming_returns_the_browser_session(stored_code: StoredCode, po
     device = make_device(stored_code.code.user_id, NOW)
     await within(stored_code.storage, lambda tx: tx.devices.save(device))
     await run_sql(pool, "update sessions set device_id = %s", device.id)
-    browser = BrowserSession(stored_code.code.browser_session_id, "websuite", device.id, NOW - HOUR)
+    browser = BrowserSession(stored_code.code.browser_session_id, device.id, one_factor(NOW - HOUR, "websuite"))
     assert await stored_code.redeem() == RedeemedAuthorizationCode(address="203.0.113.9", agent="tests", browser=browser)
 
 

@@ -13,6 +13,7 @@ from core.authentication.model.openid import OpenIdGrant, RequestedClaims, Scope
 from core.authentication.model.sessions import Grant, OpenIdSubject, SessionStart, TokenSubject
 from core.authentication.tokens import issuing
 from core.kernel.causes import SYSTEM, Anonymous
+from core.kernel.proofs import Proof
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance.model.housekeeping import ENDED_SESSIONS_KEPT
 from ports import Ports
@@ -67,7 +68,7 @@ async def add_openid_sessions(ports: Ports, pool: Pool, slug: str, service: UUID
         email_verified=True,
         ends_at=live.ends_at,
         service=context,
-        authentication=live.authentication,
+        proofs=(Proof(None, now),),
         openid=OpenIdSubject(GRANT, loaded[2], f"nonce of {slug}"),
     )
     pair = issuing.issue_tokens(ports, subject, refresh_token, now)

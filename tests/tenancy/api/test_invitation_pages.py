@@ -15,6 +15,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.callers import Member, OrganizationContext, OrganizationStatus
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import Strength
 from core.kernel.roles import OWNER, rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email, new_id
@@ -43,7 +44,7 @@ async def owner(ports: Ports, pool: Pool) -> Member:
         await tx.members.add(Membership(id=new_id(), org_id=org, user_id=grace.id, role=OWNER, created_at=now, confirmed_at=now))
     context = OrganizationContext(org, "acme", OrganizationStatus.ACTIVE, OWNER, rights_of(OWNER))
     session = await sign_in(ports, grace)
-    facts = SignInFacts(now, is_proof=True, used_second_factor=False, needs_second_factor=False)
+    facts = SignInFacts(now, is_proof=True, strength=Strength.ONE, required=Strength.ONE)
     return Member(user_id=grace.id, email=grace.email, email_verified=True, session_id=session.session_id, acts_in=context, sign_in=facts)
 
 

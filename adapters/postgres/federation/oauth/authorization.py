@@ -10,16 +10,19 @@ from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.applications.services import context_and_entitlement_sql, to_context_and_entitlement
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_columns, grant_parameters, to_grant
+from adapters.postgres.authentication.session_contexts import BROWSER_SESSION
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.accounts.model.accounts import Account
 from core.applications.model.users import DeferredEnrollment
 from core.federation.oauth.model.authorization import AuthorizationCode, RedeemedAuthorizationCode
-from core.kernel.callers import BrowserSession, ServiceContext
+from core.kernel.callers import ServiceContext
 
 
 def to_redeemed_code(row: Row) -> RedeemedAuthorizationCode:
+    (address, agent), further = row[:2], row[2:]
+    grant = further[BROWSER_SESSION.width :]
     return RedeemedAuthorizationCode(
-        address=row[0], agent=row[1], browser=BrowserSession(*row[2:7]), openid=to_grant(row[7:]), nonce=row[7 + GRANT_WIDTH]
+        address=address, agent=agent, browser=BROWSER_SESSION.read(further), openid=to_grant(grant), nonce=grant[GRANT_WIDTH]
     )
 
 
@@ -103,7 +106,7 @@ class AuthorizationCodes(Repository):
               and c.code_challenge is not distinct from %(challenge)s
               and (c.key_thumbprint is null or c.key_thumbprint = %(key_thumbprint)s)
               and s.id = c.browser_session_id and {SESSION_NOT_ENDED}
-            returning s.address, s.agent, s.id, s.provider, s.device_id, s.created_at, s.second_factor, {grant_columns("c")}, c.nonce""",
+            returning s.address, s.agent, {BROWSER_SESSION.columns}, {grant_columns("c")}, c.nonce""",
             code_hash=code_hash,
             redirect_uri=redirect_uri,
             registered=registered,

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CONTEXT
 from adapters.postgres.authentication.openid import GRANT_WIDTH, grant_parameters, resource_facts, to_grant, to_scope
+from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.programs.api_resources import access_sql, to_resource_access
@@ -27,7 +28,6 @@ DEVICE_POLL: Final = Record(
     "request",
     service=CONTEXT.as_field(),
     status=DeviceRequestStatus,
-    provider="s.provider",
     account=ACCOUNT.as_field(if_any="id"),
     openid=Columns(
         "request.scope, null, null, request.resource, request.api_resource_id, request.api_scope, request.asked_scope, "
@@ -35,8 +35,7 @@ DEVICE_POLL: Final = Record(
         GRANT_WIDTH,
         to_grant,
     ),
-    authenticated_at="coalesce(s.authenticated_at, s.created_at)",
-    second_factor="coalesce(s.second_factor, false)",
+    proofs=proof_columns("s"),
 )
 # Lock the row first, so that each of several parallel polls sees the changes of the previous one. A
 # device needs to send only its code, so the organization is unknown here. If the

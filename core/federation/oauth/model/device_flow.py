@@ -11,6 +11,7 @@ from core.authentication.model.openid import OpenIdGrant, ResourceGrant, Scope
 from core.kernel import uris
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import GrantInvalid, Invalid
+from core.kernel.proofs import Proofs
 from core.programs.model.api_resources import ResourceAccess
 
 VERIFY_PATH: Final = "/auth/device/verify"
@@ -150,8 +151,8 @@ class DeviceRequest:
 class DevicePoll:
     """A device's request at the time of one poll. Times are UTC.
 
-    `session_id`, `provider` and `account` belong to the session that approved the request. They are
-    None before the approval.
+    `session_id`, `account` and `proofs` belong to the session that approved the request. They are
+    None or empty before the approval.
     """
 
     service: ServiceContext
@@ -161,11 +162,9 @@ class DevicePoll:
     is_matching: bool  # the poll has the right code verifier, and the right client id or none
     is_early: bool  # the interval since the previous poll has not passed
     session_id: UUID | None
-    provider: str | None
     account: Account | None
     openid: OpenIdGrant | None = None  # None without OpenID Connect and API resource
-    authenticated_at: datetime | None = None  # in the approving session
-    second_factor: bool = False
+    proofs: Proofs = ()
 
 
 def verification_url(user_code: str, page: str = VERIFY_PATH) -> str:

@@ -15,7 +15,6 @@ from core.authentication.model.openid import (
     SESSION_EXPIRY,
     USER_CLAIMS,
     USERINFO_PATH,
-    Acr,
     OpenIdGrant,
     RequestedClaims,
     ResourceGrant,
@@ -35,6 +34,7 @@ from core.federation.oauth.model.authorization import (
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.kernel import uris
 from core.kernel.errors import Invalid
+from core.kernel.proofs import Acr
 from core.kernel.values import is_printable, parse_id
 from core.programs.model.api_resources import ApiResource
 

@@ -234,7 +234,7 @@ def _promotion(account: Account) -> Question:
         consequences=(
             "Platform owners can do everything on this platform: read all logs, impersonate users, and delete organizations.",
             "All platform owners get an email, with your reason.",
-            *([] if account.mfa_enabled_at is not None else ["The user must turn on two-factor authentication first."]),
+            *([] if account.second_factor is not None else ["The user must turn on two-factor authentication first."]),
         ),
         button="Make platform owner",
         keep="Cancel",

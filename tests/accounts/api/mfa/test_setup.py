@@ -12,7 +12,7 @@ import segno
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts import mfa
-from core.accounts.model.mfa import ALPHABET
+from core.accounts.factors.backup_codes import ALPHABET
 from tests.accounts.api.mfa.mfa_user import PATH, MfaUser, logged_events, queued_emails
 from tests.fakes.outside import FakeClock
 from tests.support.builders import run_sql, sign_in

@@ -7,6 +7,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.causes import SYSTEM
+from core.kernel.proofs import first_proof
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
@@ -133,6 +135,24 @@ async def test_max_age_asks_for_a_new_sign_in_if_the_session_is_older(signed_in:
     path = leads_to(await signed_in.sign_in_again(await signed_in.open(max_age="59")))
     tokens = await signed_in.party.exchange(result(await signed_in.party.browser.open(path))["code"])
     assert (await signed_in.id_claims(tokens.json))["auth_time"] == int(clock.now().timestamp())
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_the_application_gets_the_proofs_of_the_last_sign_in_of_the_browser(
+    signed_in: OpenIdClient, user: Account, clock: FakeClock, ports: Ports, pool: Pool, *, fresh: bool
+) -> None:
+    """A reauthentication counts for max_age. The client checks `auth_time` against it (OpenID Connect Core section 3.1.3.7)."""
+    await signed_in.agree_before(user)
+    clock.advance(timedelta(hours=1))
+    at = clock.now()
+    [[session_id]] = await run_sql(pool, "select id from sessions where browser_hash is not null")
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.session_sign_ins.reauthenticate(session_id, user.id, (first_proof("websuite", at, is_fresh=fresh),))
+    clock.advance(timedelta(seconds=30))
+    tokens = await signed_in.party.exchange((await signed_in.authorize(max_age="60" if fresh else None))["code"])
+    claims = await signed_in.id_claims(tokens.json)
+    assert (claims["auth_time"], claims["acr"], "amr" in claims) == (int(at.timestamp()), "pwd", False)
+    assert await run_sql(pool, "select provider, fresh from sessions where service_id is not null") == [("websuite", fresh)]
 
 
 async def test_max_age_0_is_met_by_one_sign_in(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> None:

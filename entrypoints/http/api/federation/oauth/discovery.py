@@ -5,11 +5,12 @@ from quart import Blueprint
 
 from core.applications.model.client_settings import ASSERTION_ALGORITHMS
 from core.authentication.model.dpop import PROOF_ALGORITHMS
-from core.authentication.model.openid import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Acr, Scope
+from core.authentication.model.openid import PROTOCOL_CLAIMS, SESSION_EXPIRY, USER_CLAIMS, USERINFO_PATH, Scope
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH, ResponseMode
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.oauth.model.openid_requests import RESPONSE_TYPE, Prompt
 from core.federation.oauth.model.pushed_requests import PAR_PATH
+from core.kernel.proofs import Acr
 from entrypoints.http.api.federation.oauth.client_authentication import AUTHENTICATION_METHODS
 from entrypoints.http.api.federation.oauth.token_endpoint import GRANTS, INTROSPECT, REVOKE, TOKEN
 from entrypoints.http.base.context import app_context

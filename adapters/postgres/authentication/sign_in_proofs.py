@@ -1,0 +1,80 @@
+"""The columns of a session for the proofs of its last sign-in.
+
+Version 0.9.0 knows only `provider`, `authenticated_at`, `second_factor` and `fresh`. Until the next release they are written too. Where
+version 0.9.0 starts a session, or changes them, `proofs` is null, and they are read.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, LiteralString
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.engine.records import Columns
+from adapters.postgres.engine.statements import Row
+from core.kernel.proofs import Method, Proof, Proofs, Strength, first_method_of, first_proof, is_fresh, proved_at, strength_of
+
+NAMES: Final = ("proofs", "strength", "provider", "authenticated_at", "second_factor", "fresh")
+# Of a session `s`, which may be missing
+STRENGTH: Final = "coalesce(s.strength, case when s.second_factor then 2 else 1 end)"
+HAS_TWO_FACTORS: Final = f"{STRENGTH} >= 2"
+# Assignments that add the proof `second` to the session with this id, in place of an earlier one
+ADD_SECOND: Final = """
+    second_factor = second_factor or id = %(session_id)s,
+    proofs = case when proofs is null or id <> %(session_id)s then proofs else jsonb_build_array(proofs -> 0, %(second)s::jsonb) end,
+    strength = case when strength is null or id <> %(session_id)s then strength else greatest(strength, 2) end"""
+_METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
+_FLAGS: Final = ("user_verified", "phishing_resistant")
+
+
+def proof_columns(alias: LiteralString, at: LiteralString | None = None) -> Columns:
+    """Return the columns of the proofs of the session with this alias. `at`: SQL for the time of its last sign-in, null without one."""
+    time = at or f"coalesce({alias}.authenticated_at, {alias}.created_at)"
+    return Columns(f"{alias}.proofs, {alias}.provider, {time}, {alias}.second_factor, {alias}.fresh", 5, to_proofs)
+
+
+def to_proofs(row: Row) -> Proofs:
+    proofs, provider, at, second_factor, fresh = row
+    if at is None:
+        return ()
+    if proofs is not None:
+        return tuple(_to_proof(proof) for proof in proofs)
+    first = Proof(None, at, is_fresh=fresh) if provider is None else first_proof(provider, at, is_fresh=fresh)
+    return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
+
+
+def columns_of(proofs: Proofs, created_at: datetime | None = None) -> dict[str, object]:
+    """Return the parameters NAMES. A sign-in at `created_at` is not dated by itself."""
+    if not proofs:
+        return dict.fromkeys(NAMES) | {"second_factor": False, "fresh": True}
+    strength, at = strength_of(proofs), proved_at(proofs)
+    return {
+        "proofs": Jsonb([to_json(proof) for proof in proofs]),
+        "strength": strength.value,
+        "provider": first_method_of(proofs),
+        "authenticated_at": None if at == created_at else at,
+        "second_factor": strength >= Strength.TWO,
+        "fresh": is_fresh(proofs),
+    }
+
+
+def to_json(proof: Proof) -> dict[str, object]:
+    """Return the proof as it is stored. Values that are the default are left out."""
+    stored: dict[str, object] = {"method": proof.method and proof.method.value, "at": proof.at.isoformat()}
+    if proof.provider is not None:
+        stored["provider"] = proof.provider
+    if not proof.is_fresh:
+        stored["fresh"] = False
+    return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
+
+
+def _to_proof(stored: Mapping[str, Any]) -> Proof:
+    # A later release may have stored a method that is not known here.
+    return Proof(
+        _METHODS.get(stored["method"]),
+        datetime.fromisoformat(stored["at"]),
+        stored.get("provider"),
+        stored.get("fresh", True),
+        *(stored.get(flag, False) for flag in _FLAGS),
+    )

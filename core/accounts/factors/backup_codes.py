@@ -1,0 +1,68 @@
+"""Backup codes, for users without their authenticator app. Each code works once."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.mfa import MfaEnrollment, MfaEvent, RedeemedCode
+from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
+from core.kernel.proofs import Method
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+BACKUP_CODES: Final = 10
+# Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security
+# M-4).
+ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_FORMAT: Final = re.compile("[0-9A-Z]{4}-[0-9A-Z]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedBackupCode:
+    """A right backup code."""
+
+    method: ClassVar[Method] = Method.BACKUP_CODE
+    events: ClassVar[tuple[MfaEvent, ...]] = (MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED)
+    notice: ClassVar[EmailKind | None] = EmailKind.BACKUP_CODE_USED
+    code_hash: bytes = field(repr=False)
+
+    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
+        return tx.mfa.redeem_backup_code_deferred(pre_auth_id, user_id, self.code_hash, caller, now)
+
+    async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
+        return await tx.mfa.use_backup_code(user_id, self.code_hash, now)
+
+
+def accepts(code: str) -> bool:
+    """Return whether the text has the format of a code."""
+    return _FORMAT.fullmatch(code) is not None
+
+
+async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedBackupCode | None:
+    """Return the code if it is one of the user's and unused. It is not used up yet. Raises: Limited if too many hashes are queued."""
+    if enrollment.codes_salt is None:
+        return None
+    code_hash = await ports.passwords.derive(code, enrollment.codes_salt)
+    async with ports.storage.reading() as read:
+        unused = await read.mfa.has_unused_code(user_id, code_hash)
+    return VerifiedBackupCode(code_hash) if unused else None
+
+
+async def generate(ports: Ports) -> tuple[Sequence[str], bytes, Sequence[bytes]]:
+    """Return a set of backup codes, its salt, and the hash of each code."""
+    codes: dict[str, None] = {}
+    while len(codes) < BACKUP_CODES:
+        letters = "".join(secrets.choice(ALPHABET) for _ in range(8))
+        codes[f"{letters[:4]}-{letters[4:]}"] = None
+    salt = ports.passwords.new_salt()
+    return [*codes], salt, [await ports.passwords.derive(code, salt) for code in codes]

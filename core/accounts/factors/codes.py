@@ -1,0 +1,126 @@
+"""The codes of the second factor, of any kind.
+
+A sign-in verifies a code in two steps, so that no code works twice. `verify` runs outside any
+transaction and changes nothing. `redeem` and `accept` use the code up in the transaction that starts
+the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from core.accounts import events
+from core.accounts.factors import backup_codes, totp
+from core.accounts.model.accounts import Account
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.email_queue import EmailKind, new_email
+from core.accounts.model.mfa import CodeMalformed, CodeWrong, MfaEnrollment, MfaEvent, RedeemedCode, attempt_subject
+from core.kernel.callers import Person
+from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
+from core.kernel.errors import refuse
+from core.kernel.proofs import Method
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+class VerifiedCode(Protocol):
+    """A right code of one kind."""
+
+    @property
+    def method(self) -> Method: ...
+
+    @property
+    def events(self) -> Sequence[MfaEvent]:
+        """The entries in the log of second factors when the code is used."""
+
+    @property
+    def notice(self) -> EmailKind | None:
+        """The email to the user when the code is used, if any."""
+
+    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
+        """Lock the account, consume the pending sign-in and the code, log this, and clear the failed attempts."""
+
+    async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
+        """Use up the code of a locked account. Return False if it was used before, or its factor was replaced."""
+
+
+class CodeKind(Protocol):
+    """A kind of codes. Each is a module."""
+
+    def accepts(self, code: str) -> bool: ...
+
+    async def verify(self, ports: Ports, user_id: UUID, enrollment: MfaEnrollment, code: str, /) -> VerifiedCode | None: ...
+
+
+# The formats of two kinds have no text in common.
+KINDS: Final[tuple[CodeKind, ...]] = (totp, backup_codes)
+
+
+def check_format(code: str) -> None:
+    """Refuse text that is in the format of no kind (security M-3). Raises: CodeMalformed."""
+    if not any(kind.accepts(code) for kind in KINDS):
+        raise CodeMalformed
+
+
+async def verify(ports: Ports, user_id: UUID, enrollment: MfaEnrollment | None, code: str) -> VerifiedCode:
+    """Verify a code of any kind. Pass the result to `redeem`, which uses the code up.
+
+    Callers count the attempt first, for all kinds of codes and all addresses together (security M-2).
+
+    Raises: CodeWrong; Limited if too many hashes are queued.
+    """
+    verified = None
+    if enrollment is not None and enrollment.enabled_at is not None:
+        kind = next((kind for kind in KINDS if kind.accepts(code)), None)
+        verified = None if kind is None else await kind.verify(ports, user_id, enrollment, code)
+    return verified or refuse(CodeWrong)
+
+
+async def log_failure(ports: Ports, caller: Caller, user_id: UUID) -> None:
+    """Record that a wrong code was sent after the right first factor."""
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.mfa.log(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_FAILED], caller, ports.clock.now())
+        tx.record(events.mfa_failed(user_id, "sign_in"))
+
+
+def redeem(tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
+    """Lock the account and consume the pending sign-in and the verified code.
+
+    The statement runs with the transaction's next one. The result is None if the sign-in is no longer
+    pending. Pass it to `accept`.
+    """
+    return code.redeem(tx, caller, user_id, pre_auth_id, now)
+
+
+async def accept(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
+    """Return the locked account if the code was used up. Queue the email about it, if any.
+
+    Raises: CodeWrong if another request used the code first, or the second factor was replaced.
+    """
+    if not redeemed.code_taken:
+        raise CodeWrong
+    await _notify(tx, redeemed.account, code, now)
+    return redeemed.account
+
+
+async def use(tx: Transaction, caller: Person, account: Account, code: VerifiedCode, now: datetime) -> None:
+    """Use up a verified code, for a locked account. Queue the email about it, if any.
+
+    Raises: CodeWrong if another request used the code first, or the second factor was replaced.
+    """
+    if not await code.use(tx, account.id, now):
+        raise CodeWrong
+    await tx.mfa.log(account.id, code.events, caller, now)
+    await tx.attempt_limits.clear(SecretKind.MFA, attempt_subject(account.id))
+    await _notify(tx, account, code, now)
+
+
+async def _notify(tx: Transaction, account: Account, code: VerifiedCode, now: datetime) -> None:
+    if code.notice is not None:
+        await tx.email_queue.add(new_email(code.notice, account.email, now))

@@ -1,0 +1,51 @@
+"""TOTP: the codes of an authenticator app (RFC 6238)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final
+from uuid import UUID
+
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.model.mfa import MfaEnrollment, MfaEvent, RedeemedCode
+from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
+from core.kernel.proofs import Method
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+_FORMAT: Final = re.compile("[0-9]{6}")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTotpCode:
+    """The right code of a time step, with the secret that was set up at `setup_at` (UTC)."""
+
+    method: ClassVar[Method] = Method.TOTP
+    events: ClassVar[tuple[MfaEvent, ...]] = (MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS)
+    notice: ClassVar[EmailKind | None] = None
+    step: int
+    setup_at: datetime
+
+    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
+        return tx.mfa.redeem_step_deferred(pre_auth_id, user_id, self.setup_at, self.step, caller, now)
+
+    async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
+        return await tx.mfa.use_step(user_id, self.setup_at, self.step)
+
+
+def accepts(code: str) -> bool:
+    """Return whether the text has the format of a code."""
+    return _FORMAT.fullmatch(code) is not None
+
+
+async def verify(ports: Ports, _user_id: UUID, enrollment: MfaEnrollment, code: str) -> VerifiedTotpCode | None:
+    """Return the code if it is right and no code of its time step, or of a later one, was used. It is not used up yet."""
+    step = ports.codes.matching_step(enrollment.secret, code, ports.clock.now())
+    if step is None or (enrollment.last_step is not None and step <= enrollment.last_step):
+        return None
+    return VerifiedTotpCode(step, enrollment.setup_at)

@@ -1,0 +1,159 @@
+"""Proofs that a user is here, and the factors of an account. Each fact that follows from them has one function."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Method(StrEnum):
+    """A way to prove that the user is here. Login records have the same names."""
+
+    PASSWORD = "password"  # noqa: S105  (a name)
+    EMAIL = "email"
+    PROVIDER = "provider"
+    OWNER_RECOVERY = "owner_recovery"
+    TOTP = "totp"
+    BACKUP_CODE = "backup_code"
+
+
+# A proof by one of these counts only beside a first factor.
+SECOND_METHODS: Final = frozenset({Method.TOTP, Method.BACKUP_CODE})
+_OWN_FIRST_METHODS: Final = frozenset(Method) - SECOND_METHODS - {Method.PROVIDER}
+# The names of RFC 8176. An identity provider has none there, and neither has the link for owners.
+_NAMES: Final[Mapping[Method | None, str]] = MappingProxyType({Method.PASSWORD: "pwd", Method.EMAIL: "otp"})
+
+
+class Strength(IntEnum):
+    """The strength of several proofs together, or the strength that something requires."""
+
+    NONE = 0
+    ONE = 1  # a first factor
+    TWO = 2  # with a second factor
+    PHISHING_RESISTANT = 3
+
+
+class Acr(StrEnum):
+    """Authentication context classes: one factor, or two."""
+
+    PASSWORD = "pwd"  # noqa: S105  (a class)
+    MFA = "mfa"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One proof that the user is here. `at` is UTC."""
+
+    method: Method | None  # None: an earlier release started the session, and did not store it
+    at: datetime
+    provider: str | None = None  # the name of the identity provider, for PROVIDER
+    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier, and no second factor followed
+    user_verified: bool = False  # the method itself verified two factors
+    phishing_resistant: bool = False
+
+    @property
+    def is_second(self) -> bool:
+        return self.method in SECOND_METHODS
+
+
+# The proofs of one sign-in, oldest first. Empty: the user did not sign in, as in an impersonation.
+Proofs = tuple[Proof, ...]
+
+
+class FactorKind(StrEnum):
+    """A kind of factor of an account."""
+
+    PASSWORD = "password"  # noqa: S105  (a name)
+    MAILBOX = "mailbox"
+    TOTP = "totp"
+
+
+SECOND_KINDS: Final = frozenset({FactorKind.TOTP})
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Something with which an account can prove its user. `since` is UTC, or None if it is not known."""
+
+    kind: FactorKind
+    since: datetime | None = None
+
+    @property
+    def is_second(self) -> bool:
+        return self.kind in SECOND_KINDS
+
+
+def first_proof(name: str, at: datetime, *, is_fresh: bool = True) -> Proof:
+    """Return the proof of a first factor. `name` is that of the method or the identity provider, as in the login records."""
+    if name in _OWN_FIRST_METHODS:
+        return Proof(Method(name), at, is_fresh=is_fresh)
+    return Proof(Method.PROVIDER, at, provider=name, is_fresh=is_fresh)
+
+
+def complete(first: Proof, second: Proof) -> Proofs:
+    """Return the proofs of a sign-in with a second factor. This shows that the user is here now, whatever the identity provider did."""
+    return replace(first, is_fresh=True), second
+
+
+def strength_of(proofs: Proofs) -> Strength:
+    """Return the strength of the proofs together. A second factor alone has none."""
+    if all(proof.is_second for proof in proofs):
+        return Strength.NONE
+    if any(proof.phishing_resistant and proof.user_verified for proof in proofs):
+        return Strength.PHISHING_RESISTANT
+    return Strength.TWO if any(proof.is_second or proof.user_verified for proof in proofs) else Strength.ONE
+
+
+def acr_of(proofs: Proofs) -> Acr:
+    """Return the authentication context class."""
+    return Acr.MFA if strength_of(proofs) >= Strength.TWO else Acr.PASSWORD
+
+
+def amr_of(proofs: Proofs) -> list[str]:
+    """Return the methods with their names of RFC 8176. An identity provider has none."""
+    name = _NAMES.get(_newest_first_factor(proofs).method)
+    second = ("otp", "mfa") if strength_of(proofs) >= Strength.TWO else ()
+    return [*dict.fromkeys((*(() if name is None else (name,)), *second))]
+
+
+def first_method_of(proofs: Proofs) -> str | None:
+    """Return the name of the first factor, as in the login records, or None if it is not known."""
+    proof = _newest_first_factor(proofs)
+    return proof.provider or (proof.method and proof.method.value)
+
+
+def proved_at(proofs: Proofs) -> datetime:
+    """Return the time (UTC) of the newest first factor. A second factor alone makes no sign-in newer."""
+    return _newest_first_factor(proofs).at
+
+
+def is_fresh(proofs: Proofs) -> bool:
+    """Return whether the user took part in the newest sign-in. Otherwise an identity provider may have known them from earlier."""
+    return _newest_first_factor(proofs).is_fresh
+
+
+def is_by_provider(proofs: Proofs) -> bool:
+    """Return whether an identity provider authenticated the user."""
+    return _newest_first_factor(proofs).method is Method.PROVIDER
+
+
+def required_strength(factors: Collection[Factor]) -> Strength:
+    """Return the strength of a sign-in with all factors that an account with these ones has."""
+    return Strength.TWO if any(factor.is_second for factor in factors) else Strength.ONE
+
+
+def covers(proofs: Proofs, factors: Collection[Factor]) -> bool:
+    """Return whether the proofs are of all factors of an account with these ones."""
+    return strength_of(proofs) >= required_strength(factors)
+
+
+def ways_in(factors: Collection[Factor]) -> frozenset[FactorKind]:
+    """Return the kinds that sign in without an identity provider. A password does so only for a verified address (security A-4)."""
+    kinds = {factor.kind for factor in factors}
+    return frozenset({FactorKind.PASSWORD}) if {FactorKind.PASSWORD, FactorKind.MAILBOX} <= kinds else frozenset()
+
+
+def _newest_first_factor(proofs: Proofs) -> Proof:
+    return max((proof for proof in proofs if not proof.is_second), key=lambda proof: proof.at)

@@ -1,0 +1,169 @@
+"""The proofs of a session, beside processes of version 0.9.0, which know only the columns that they had."""
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from adapters.postgres.authentication import session_contexts
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.authentication.model.openid import OpenIdGrant, Scope
+from core.kernel.proofs import Method, Proof, Proofs, Strength, complete, first_proof, proved_at
+from core.kernel.values import digest
+from tests.support.builders import one_factor, run_sql, two_factors
+from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, session, within
+
+STARTED = NOW - HOUR  # by `session`
+OLD_COLUMNS = "provider, authenticated_at, second_factor, fresh"
+# As in version 0.9.0
+OLD_REAUTHENTICATION = """
+    update sessions set authenticated_at = case when %s::text is null then authenticated_at else %s end, provider = coalesce(%s, provider),
+        fresh = case when %s::text is null then fresh else %s end, second_factor = %s, mfa_missing = mfa_missing and not %s
+    where id = %s"""
+
+
+@pytest.fixture
+async def user_id(storage: Postgres) -> UUID:
+    return (await add(storage, account(), account(EVE, is_platform_owner=True))).id
+
+
+async def load(storage: Postgres, session_id: UUID, user_id: UUID) -> Proofs:
+    async with storage.reading() as read:
+        factors = await read.session_sign_ins.load_factors(session_id, user_id)
+    assert factors is not None
+    return factors.proofs
+
+
+async def strength(storage: Postgres, session_id: UUID, user_id: UUID) -> Strength:
+    async with storage.reading() as read:
+        context = await read.session_contexts.load(session_id, user_id, None, NOW)
+    assert context is not None
+    assert context.sign_in is not None
+    return context.sign_in.strength
+
+
+PROVIDER = first_proof("websuite", STARTED, is_fresh=False)
+CASES: dict[str, tuple[Proofs, tuple[Any, ...]]] = {
+    "a password": (one_factor(STARTED), ("password", None, False, True)),
+    "an email": (one_factor(STARTED, "email"), ("email", None, False, True)),
+    "a provider": ((PROVIDER,), ("websuite", None, False, False)),
+    "an earlier sign-in": (one_factor(STARTED - HOUR), ("password", STARTED - HOUR, False, True)),
+    "a code": (two_factors(STARTED), ("password", None, True, True)),
+    "a provider and a code": (complete(PROVIDER, Proof(Method.TOTP, STARTED)), ("websuite", None, True, True)),
+}
+
+
+@pytest.mark.parametrize(("proofs", "columns"), CASES.values(), ids=CASES)
+async def test_version_0_9_0_reads_the_same_sign_in(
+    storage: Postgres, pool: Pool, user_id: UUID, proofs: Proofs, columns: tuple[Any, ...]
+) -> None:
+    stored = await begin(storage, user_id, "token", proofs=proofs)
+    assert await run_sql(pool, f"select {OLD_COLUMNS} from sessions") == [columns]  # noqa: S608
+    assert await load(storage, stored.id, user_id) == proofs
+    sufficient = await strength(storage, stored.id, user_id)
+    await run_sql(pool, "update sessions set proofs = null, strength = null")
+    assert await load(storage, stored.id, user_id) == proofs, "as if version 0.9.0 had started the session"
+    assert await strength(storage, stored.id, user_id) == sufficient
+
+
+async def test_every_field_of_a_proof_is_stored(storage: Postgres, user_id: UUID) -> None:
+    proofs = (
+        replace(PROVIDER, user_verified=True, phishing_resistant=True),
+        Proof(Method.BACKUP_CODE, NOW),
+        Proof(Method.OWNER_RECOVERY, NOW - SECOND),
+    )
+    stored = await begin(storage, user_id, "token", proofs=proofs)
+    assert await load(storage, stored.id, user_id) == proofs
+    assert await strength(storage, stored.id, user_id) == Strength.PHISHING_RESISTANT
+
+
+async def test_an_impersonation_has_no_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    [[eve]] = await run_sql(pool, "select id from users where id <> %s", user_id)
+    await begin(storage, user_id, "token", impersonator_id=eve)
+    assert await run_sql(pool, f"select proofs, strength, {OLD_COLUMNS} from sessions where impersonator_id is not null") == [  # noqa: S608
+        (None, None, None, None, False, True)
+    ]
+    rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("token"), b"next", NOW, NOW + HOUR))
+    assert rotated is not None
+    assert rotated.proofs == ()
+
+
+async def test_a_method_of_a_later_release_is_a_first_factor(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
+    await run_sql(pool, """update sessions set proofs = jsonb_set(proofs, '{0,method}', '"passkey"')""")
+    assert await load(storage, stored.id, user_id) == (Proof(None, STARTED),)
+
+
+@pytest.mark.parametrize("method", ["websuite", None])
+async def test_a_reauthentication_by_version_0_9_0_counts(storage: Postgres, pool: Pool, user_id: UUID, method: str | None) -> None:
+    stored = await begin(storage, user_id, "token", proofs=one_factor(STARTED))
+    values = (method, NOW, method, method, False, True, True, stored.id)
+    await run_sql(pool, OLD_REAUTHENTICATION, *values)
+    assert await run_sql(pool, "select proofs, strength from sessions") == [(None, None)]
+    first = first_proof("password", STARTED) if method is None else first_proof(method, NOW, is_fresh=False)
+    assert await load(storage, stored.id, user_id) == (first, Proof(Method.TOTP, first.at))
+    assert await strength(storage, stored.id, user_id) == Strength.TWO
+
+
+async def test_other_changes_of_a_session_keep_its_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    proofs = (*one_factor(STARTED), Proof(Method.BACKUP_CODE, STARTED))
+    stored = await begin(storage, user_id, "token", proofs=proofs)
+    await run_sql(pool, "update sessions set expires_at = expires_at, second_factor = true, mfa_missing = true, org_id = null")
+    assert await load(storage, stored.id, user_id) == proofs
+
+
+async def test_a_reauthentication_replaces_the_proofs(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    stored = await begin(storage, user_id, "token", proofs=two_factors(STARTED))
+    for proofs in ((replace(PROVIDER, at=NOW),), two_factors(NOW, "email")):
+        await within(storage, lambda tx, new=proofs: tx.session_sign_ins.reauthenticate(stored.id, user_id, new))  # type: ignore[misc]
+        assert await load(storage, stored.id, user_id) == proofs
+        assert await run_sql(pool, "select authenticated_at, strength from sessions") == [(NOW, len(proofs))]
+
+
+async def test_only_the_newest_second_factor_is_kept(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    stored = await begin(storage, user_id, "token", proofs=(PROVIDER,))
+    for second in (Proof(Method.TOTP, NOW - SECOND), Proof(Method.BACKUP_CODE, NOW)):
+        await within(storage, lambda tx, proof=second: tx.session_sign_ins.add_second_factor(stored.id, user_id, proof))  # type: ignore[misc]
+        assert await load(storage, stored.id, user_id) == (PROVIDER, second), "the sign-in is as old as it was, and not fresh"
+        assert await strength(storage, stored.id, user_id) == Strength.TWO
+    await run_sql(pool, "update sessions set proofs = null, strength = null, second_factor = false")
+    await within(storage, lambda tx: tx.session_sign_ins.add_second_factor(stored.id, user_id, Proof(Method.TOTP, NOW)))
+    assert await run_sql(pool, "select proofs, strength, second_factor from sessions") == [(None, None, True)]
+
+
+async def test_a_new_second_factor_is_missing_in_all_other_sessions(storage: Postgres, pool: Pool, user_id: UUID) -> None:
+    own, other = session(user_id, proofs=one_factor(STARTED)), session(user_id, proofs=two_factors(STARTED))
+    for each in (own, other):
+        await within(storage, lambda tx, new=each: tx.sessions.begin(new, new.id.bytes))  # type: ignore[misc]
+    second = Proof(Method.TOTP, NOW)
+    await within(storage, lambda tx: tx.session_sign_ins.require_mfa_again(user_id, own.id, second))
+    assert await load(storage, own.id, user_id) == (*own.proofs, second)
+    assert await load(storage, other.id, user_id) == other.proofs
+    assert (await strength(storage, own.id, user_id), await strength(storage, other.id, user_id)) == (Strength.TWO, Strength.ONE)
+
+
+@pytest.mark.parametrize("scope", [None, (Scope.OPENID,)])
+async def test_a_refresh_finds_the_proofs(storage: Postgres, user_id: UUID, scope: tuple[Scope, ...] | None) -> None:
+    openid = None if scope is None else OpenIdGrant(scope)
+    proofs = (*one_factor(STARTED), Proof(Method.BACKUP_CODE, STARTED))
+    stored = replace(session(user_id, proofs=proofs), openid=openid)
+    await within(storage, lambda tx: tx.sessions.begin(stored, b"first"))
+    rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(b"first", b"second", NOW, NOW + HOUR))
+    assert rotated is not None
+    assert proved_at(rotated.proofs) == STARTED
+    assert rotated.proofs == (proofs if openid else two_factors(STARTED)), "without an ID token, the old columns are enough"
+
+
+def test_no_request_of_an_api_reads_the_proofs() -> None:
+    for sql in (
+        session_contexts.LOAD_SESSION_CONTEXT,
+        session_contexts.LOAD_SESSION_CONTEXT_IN,
+        session_contexts.LOAD_WITH_PROFILE,
+        session_contexts.LOAD_APPLICATION_SESSION,
+        session_contexts.LOAD_APPLICATION_SESSION_WITH_PROFILE,
+        session_contexts.LOAD_USERINFO,
+        session_contexts.LOAD_USERINFO_OF_SERVICE,
+    ):
+        assert "proofs" not in sql

@@ -1,0 +1,136 @@
+"""The facts that follow from the proofs of a sign-in, and from the factors of an account."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.accounts.model.accounts import new_account
+from core.kernel.proofs import (
+    Acr,
+    Factor,
+    FactorKind,
+    Method,
+    Proof,
+    Proofs,
+    Strength,
+    acr_of,
+    amr_of,
+    complete,
+    covers,
+    first_method_of,
+    first_proof,
+    is_by_provider,
+    is_fresh,
+    proved_at,
+    required_strength,
+    strength_of,
+    ways_in,
+)
+from core.kernel.values import Email
+
+NOW, MINUTE = datetime(2026, 3, 14, 15, 9, 26, 535897, tzinfo=UTC), timedelta(minutes=1)
+TOTP, BACKUP_CODE = Proof(Method.TOTP, NOW), Proof(Method.BACKUP_CODE, NOW)
+REPEATABLE = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+PROOFS = st.lists(
+    st.builds(
+        Proof,
+        st.sampled_from([None, *Method]),
+        st.integers(0, 60).map(lambda minutes: NOW - minutes * MINUTE),
+        is_fresh=st.booleans(),
+        user_verified=st.booleans(),
+        phishing_resistant=st.booleans(),
+    ),
+    max_size=4,
+).map(tuple)
+
+# The name of the first factor; amr without and with a second factor; whether an identity provider authenticated the user
+TABLE = [
+    ("password", ["pwd"], ["pwd", "otp", "mfa"], False),
+    ("email", ["otp"], ["otp", "mfa"], False),
+    ("owner_recovery", [], ["otp", "mfa"], False),
+    ("codehost", [], ["otp", "mfa"], True),
+    ("websuite", [], ["otp", "mfa"], True),
+    ("officesuite", [], ["otp", "mfa"], True),
+]
+
+
+@pytest.mark.parametrize(("name", "alone", "with_second", "by_provider"), TABLE)
+def test_the_claims_follow_from_the_proofs(name: str, alone: list[str], with_second: list[str], *, by_provider: bool) -> None:
+    first = first_proof(name, NOW)
+    assert (strength_of((first,)), acr_of((first,)), amr_of((first,))) == (Strength.ONE, Acr.PASSWORD, alone)
+    for second in (TOTP, BACKUP_CODE):
+        proofs = complete(first, second)
+        assert (strength_of(proofs), acr_of(proofs), amr_of(proofs)) == (Strength.TWO, Acr.MFA, with_second)
+        assert (first_method_of(proofs), is_by_provider(proofs), proved_at(proofs)) == (name, by_provider, NOW)
+
+
+def test_an_unknown_method_of_an_earlier_release_is_a_first_factor_without_a_name() -> None:
+    proofs = (Proof(None, NOW),)
+    assert (strength_of(proofs), acr_of(proofs), amr_of(proofs)) == (Strength.ONE, Acr.PASSWORD, [])
+    assert (first_method_of(proofs), is_by_provider(proofs), is_fresh(proofs)) == (None, False, True)
+
+
+@pytest.mark.parametrize(
+    ("proofs", "strength"),
+    [
+        ((), Strength.NONE),
+        ((TOTP, BACKUP_CODE), Strength.NONE),
+        ((Proof(Method.PASSWORD, NOW), Proof(Method.EMAIL, NOW)), Strength.ONE),
+        ((Proof(Method.PASSWORD, NOW, user_verified=True),), Strength.TWO),
+        ((Proof(Method.PASSWORD, NOW, phishing_resistant=True),), Strength.ONE),
+        ((Proof(Method.PASSWORD, NOW, user_verified=True, phishing_resistant=True),), Strength.PHISHING_RESISTANT),
+    ],
+)
+def test_a_second_factor_counts_only_beside_a_first_one(proofs: Proofs, strength: Strength) -> None:
+    assert strength_of(proofs) is strength
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_second_factor_makes_a_sign_in_at_a_provider_fresh(*, fresh: bool) -> None:
+    first = first_proof("websuite", NOW - MINUTE, is_fresh=fresh)
+    assert is_fresh((first,)) is fresh
+    assert complete(first, TOTP) == (replace(first, is_fresh=True), TOTP)
+    assert is_fresh(complete(first, TOTP))
+
+
+def test_the_newest_first_factor_dates_the_sign_in() -> None:
+    older, newer = first_proof("websuite", NOW - 2 * MINUTE, is_fresh=False), first_proof("password", NOW - MINUTE)
+    for proofs in ((older, newer, TOTP), (TOTP, newer, older)):
+        assert (proved_at(proofs), first_method_of(proofs), is_fresh(proofs)) == (NOW - MINUTE, "password", True)
+
+
+@REPEATABLE
+@given(proofs=PROOFS, further=PROOFS)
+def test_a_further_proof_never_lowers_the_strength(proofs: Proofs, further: Proofs) -> None:
+    assert strength_of(proofs) <= strength_of((*proofs, *further)) == strength_of((*further, *proofs))
+
+
+PASSWORD, MAILBOX, APP = Factor(FactorKind.PASSWORD), Factor(FactorKind.MAILBOX, NOW), Factor(FactorKind.TOTP, NOW)
+
+
+def test_an_account_with_a_second_factor_requires_it() -> None:
+    one, two = (first_proof("password", NOW),), complete(first_proof("password", NOW), TOTP)
+    assert (required_strength([]), required_strength([PASSWORD, MAILBOX]), required_strength([APP])) == (1, 1, 2)
+    assert covers(one, [PASSWORD, MAILBOX])
+    assert covers(two, [PASSWORD, MAILBOX])
+    assert covers(two, [PASSWORD, APP])
+    assert not covers(one, [PASSWORD, APP])
+    assert not covers((), [])
+
+
+def test_a_password_signs_in_only_with_a_verified_address() -> None:
+    for factors in ([], [PASSWORD], [MAILBOX], [MAILBOX, APP], [PASSWORD, APP]):
+        assert ways_in(factors) == frozenset()
+    assert ways_in([PASSWORD, MAILBOX]) == ways_in([APP, MAILBOX, PASSWORD]) == {FactorKind.PASSWORD}
+
+
+def test_the_factors_of_an_account_follow_from_its_fields() -> None:
+    account = new_account(Email("ada@example.com"), None, NOW)
+    assert (account.factors, account.second_factor) == ((), None)
+    account = replace(account, password_hash="hash", email_verified_at=NOW, mfa_enabled_at=NOW)
+    assert account.factors == (PASSWORD, MAILBOX, APP)
+    assert account.second_factor == APP
+    assert [factor.is_second for factor in account.factors] == [False, False, True]
