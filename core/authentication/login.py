@@ -254,8 +254,10 @@ async def sign_in_with_code(
     attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
     user_id = attempt.account.id
     try:
-        proof = await codes.verify(ports, user_id, attempt.enrollment, code)
-        signed_in = await _complete_second_factor(ports, caller, attempt, proof, client, trust_device=trust_device, in_browser=in_browser)
+        verified = await codes.verify(ports, user_id, attempt.enrollment, code)
+        signed_in = await _complete_second_factor(
+            ports, caller, attempt, verified, client, trust_device=trust_device, in_browser=in_browser
+        )
     except CodeWrong:
         if not await mfa.is_enabled(ports, user_id):  # switched off during this request: the code may have been right
             await attempt_limits.clear(ports, SecretKind.MFA, subject)
@@ -271,7 +273,7 @@ async def sign_in_with_code(
 
 
 async def _complete_second_factor(
-    ports: Ports, caller: Caller, attempt: MfaAttempt, proof: VerifiedCode, client: PresentedDevice, *, trust_device: bool, in_browser: bool
+    ports: Ports, caller: Caller, attempt: MfaAttempt, code: VerifiedCode, client: PresentedDevice, *, trust_device: bool, in_browser: bool
 ) -> SignedIn:
     """Use up the code and the pending sign-in, and start the session.
 
@@ -293,9 +295,9 @@ async def _complete_second_factor(
             await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
         # Every operation that ends pending sign-ins holds the lock on the account, so `redeem`
         # sees its result.
-        redeemed = codes.redeem(tx, person, account.id, pending.id, proof, now)
+        redeemed = codes.redeem(tx, person, account.id, pending.id, code, now)
         device = await devices.match_device(tx, account.id, fingerprint, service.org_id if service else None, now)
-        account = await codes.accept(tx, redeemed.value or refuse(PreAuthInvalid), proof, now)
+        account = await codes.accept(tx, redeemed.value or refuse(PreAuthInvalid), code, now)
         if not account.is_usable:
             raise PreAuthInvalid
         is_new = identity is not None and await identities.link_pending(tx, identity, account.id, now)
@@ -304,7 +306,7 @@ async def _complete_second_factor(
             account=account,
             method=SignInMethod(pending.provider, service, in_browser),
             device=device,
-            second=Proof(proof.method, now),
+            second=Proof(code.method, now),
             trust_device=trust_device,
         )
         if identity is not None and is_new:

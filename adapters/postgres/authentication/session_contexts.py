@@ -20,6 +20,8 @@ from core.kernel.roles import rights_of
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import Email
 
+# Every request reads two of them, and a call of the enumeration takes longer.
+STRENGTHS: Final = tuple(Strength).__getitem__
 # A sign-in at an identity provider counts as one of the user only if the provider asked them, or if the account has no password.
 # The sign-in that approved a device code may have been another person's idea.
 SIGN_IN: Final = Record(
@@ -29,8 +31,8 @@ SIGN_IN: Final = Record(
     is_proof="""
         (coalesce(s.fresh, true) or u.password_hash is null)
         and (s.grant_type is distinct from 'device_code' or coalesce(s.authenticated_at > s.created_at, false))""",
-    strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=Strength),
-    required=Column(sql=f"case when {HAS_SECOND_FACTOR} then 2 else 1 end", read=Strength),
+    strength=Column(sql=f"case when s.mfa_missing then 1 else {STRENGTH} end", read=STRENGTHS),
+    required=Column(sql=f"case when {HAS_SECOND_FACTOR} then 2 else 1 end", read=STRENGTHS),
 )
 ORGANIZATION: Final = Record(
     OrganizationContext, "o", status=OrganizationStatus, role="m.role", rights=Column(sql="m.role", read=rights_of)
