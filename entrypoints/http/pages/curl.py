@@ -64,7 +64,7 @@ def operations_of(app: Quart) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _body(view: Callable[..., Any] | None) -> dict[str, Any] | None:
-    """Return an example body: the required fields, or all fields if none is required."""
+    """Return an example body: the required fields, or the first field if none is required."""
     model = getattr(view, QUART_SCHEMA_REQUEST_ATTRIBUTE, (None,))[0]
     return example_of(model) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
@@ -90,13 +90,13 @@ def _example(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
         case {"anyOf": [part, *_]} | {"allOf": [part]}:  # null comes last
             return _example(part, definitions)
         case {"type": "object", "properties": dict(fields)}:
-            return {name: _example(fields[name], definitions) for name in schema.get("required", fields)}
-        case {"type": "array", "items": dict(item)}:
-            return [_example(item, definitions)] if schema.get("minItems") else []
+            return {name: _example(fields[name], definitions) for name in schema.get("required") or [*fields][:1]}
+        case {"type": "array", "items": dict(item)}:  # never empty: sent as it is, an empty list would clear what is there
+            return [_example(item, definitions)]
         case {"type": "string"}:
             return _OF_FORMAT.get(schema.get("format", ""), "...")
         case {"type": "integer"}:
             return schema.get("minimum", 0)
-        case {"type": "boolean"}:
-            return False
+        case {"type": "boolean"}:  # not false, which would disable what is there
+            return True
     return {}
