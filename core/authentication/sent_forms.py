@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.errors import Invalid
+from core.kernel.errors import Invalid, Refusal
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ class FormAlreadySent(Invalid):
 def once(ports: Ports, caller: Person, path: str, key: str) -> Ports:
     """Return ports for one use case. Its transaction also uses up the key of a form that was sent to `path`.
 
-    The transaction raises FormAlreadySent if the key was used before. A use case that is refused rolls the
-    key back, so the form can be sent again.
+    The transaction raises FormAlreadySent if the key was used before. So does a refusal while the use case
+    reads, because it may be about what the first copy of the form has made. A use case that is refused rolls
+    the key back, so the form can be sent again.
     """
     form_hash = digest(f"{caller.session_id} {path} {key}")
     return replace(ports, storage=_StorageForOneForm(ports.storage, form_hash, ports.clock.now() + ports.policy.session_absolute_ttl))
@@ -50,8 +51,15 @@ class _StorageForOneForm:
                 raise FormAlreadySent
             yield tx
 
-    def reading(self, *, using: ProofUse | None = None) -> AbstractAsyncContextManager[Reading]:
-        return self._storage.reading(using=using)
+    @asynccontextmanager
+    async def reading(self, *, using: ProofUse | None = None) -> AsyncIterator[Reading]:
+        async with self._storage.reading(using=using) as read:
+            try:
+                yield read
+            except Refusal:
+                if await read.sent_forms.contains(self._form_hash):
+                    raise FormAlreadySent from None
+                raise
 
     def autocommit(self) -> AbstractAsyncContextManager[Autocommit]:
         return self._storage.autocommit()

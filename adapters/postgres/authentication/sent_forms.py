@@ -8,6 +8,9 @@ from adapters.postgres.engine.statements import Repository
 class SentForms(Repository):
     """Implements `ports.storage.authentication.sign_ins.SentForms`."""
 
+    async def contains(self, form_hash: bytes) -> bool:
+        return await self._exists("select 1 from sent_forms where form_hash = %(form_hash)s", form_hash=form_hash)
+
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
         # It waits for a transaction with the same key, and then adds nothing, unless that one was rolled back.
         sql = """

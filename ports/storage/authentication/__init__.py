@@ -45,6 +45,7 @@ from ports.storage.authentication.sign_ins import (
     Reauthentications,
     ReauthenticationsRead,
     SentForms,
+    SentFormsRead,
 )
 
 
@@ -71,6 +72,8 @@ class AuthenticationReading(Protocol):
     def reauthentications(self) -> ReauthenticationsRead: ...
     @property
     def refresh_tokens(self) -> RefreshTokensRead: ...
+    @property
+    def sent_forms(self) -> SentFormsRead: ...
     @property
     def session_contexts(self) -> SessionContextsRead: ...
     @property

@@ -151,7 +151,14 @@ class ReauthenticationCodeAttempts(Protocol):
         """Count an attempt at the code of a session, and return the code, or None if there is none, or no attempt is left."""
 
 
-class SentForms(Protocol):
+class SentFormsRead(Protocol):
+    """Read access to the one-time keys of forms that were sent."""
+
+    async def contains(self, form_hash: bytes) -> bool:
+        """Return whether the key with this hash was used."""
+
+
+class SentForms(SentFormsRead, Protocol):
     """The one-time keys of forms that were sent."""
 
     async def add(self, form_hash: bytes, expires_at: datetime) -> bool:
