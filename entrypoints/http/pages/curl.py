@@ -81,9 +81,11 @@ def _example(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     for name in ("examples", "enum"):
         if name in schema:
             return schema[name][0]
-    for name in ("const", "default"):
-        if schema.get(name) is not None:
-            return schema[name]
+    declared = next((schema[name] for name in ("const", "default") if schema.get(name) is not None), None)
+    return _example_of_type(schema, definitions) if declared is None else declared
+
+
+def _example_of_type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
     match schema:
         case {"$ref": str(target)}:
             return _example(definitions[target.removeprefix("#/$defs/")], definitions)
