@@ -94,7 +94,7 @@ def web_flaw(uri: str) -> str | None:
 
 
 def native_flaw(uri: str) -> str | None:
-    """Return what is wrong with a redirect URI of a native application, or None.
+    """Return the reason to refuse a redirect URI of a native application, or None.
 
     It must be a web URL, or an absolute URI with a private-use scheme.
     """

@@ -278,7 +278,7 @@ async def transfer_ownership(ports: Ports, caller: Member, new_owner_id: UUID, r
 
 
 async def void_grants(tx: Transaction, org_id: UUID, user_id: UUID, role: RoleName | None, now: datetime) -> None:
-    """End the grants of a user whose role was lowered, or who left (security R-4).
+    """End the grants of a user after their role was lowered or they left (security R-4).
 
     These are the pending invitations that they may no longer give, and the invitations and roles that
     their stopped service accounts gave. The credentials that they created end, for all programs that they may

@@ -170,8 +170,8 @@ class QueuedEmail:
     # the address of the platform owner who gets the link, for OWNER_CHANGE_EMAILS an OwnerChange.
     token: str | None = field(default=None, repr=False)
     token_at: datetime | None = None  # when the email was counted against the limit of its recipient
-    # The organization that sends the email; for emails about accounts, the one whose branding it has
-    # (security E-1); for ORGANIZATION_EMAILS, the one that it is about.
+    # The organization that sends the email. An email about an account has the branding of this organization
+    # (security E-1). ORGANIZATION_EMAILS are about it.
     org_id: UUID | None = None
     subscription_id: UUID | None = None  # the subscription of that organization that the email is about
     continuation: LinkContinuation = TO_ACCOUNT_PAGE  # of the link in the email

@@ -40,7 +40,7 @@ async def end_credentials_of_platform(tx: Transaction, user_id: UUID, now: datet
 
 
 async def end_all_credentials(tx: Transaction, user_id: UUID, now: datetime) -> None:
-    """End all credentials of programs that a user made, whose account is closed. The caller has ended the user's sessions."""
+    """End all credentials of programs that the user of a closed account made. The caller has ended the user's sessions."""
     await _report(tx, await tx.credentials.end_created_by(user_id, None, everywhere=True), now)
 
 

@@ -93,12 +93,12 @@ def _example_of_type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) 
             return _example(part, definitions)
         case {"type": "object", "properties": dict(fields)}:
             return {name: _example(fields[name], definitions) for name in schema.get("required") or [*fields][:1]}
-        case {"type": "array", "items": dict(item)}:  # never empty: sent as it is, an empty list would clear what is there
+        case {"type": "array", "items": dict(item)}:  # an empty list would clear the present one
             return [_example(item, definitions)]
         case {"type": "string"}:
             return _OF_FORMAT.get(schema.get("format", ""), "...")
         case {"type": "integer"}:
             return schema.get("minimum", 0)
-        case {"type": "boolean"}:  # not false, which would disable what is there
+        case {"type": "boolean"}:  # false would disable the feature
             return True
     return {}

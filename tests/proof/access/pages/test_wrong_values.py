@@ -62,7 +62,7 @@ def cannot_be_empty(app: QuartTrio, route: str, field: str) -> bool:
 
 
 async def send(app: QuartTrio, pool: Pool, world: World, form: Form, field: str, value: str) -> str | None:
-    """Send the form with this value of a field, undo what it changes, and return what is wrong with the answer."""
+    """Send the form with this value of a field, undo what it changes, and return the fault of the answer, or None."""
     request, caller = REQUESTS.get(form.route, Request(form={})), caller_of(world, operations(app)[form.route])
     sent = {**form.fields, **(request.form or {}), **form.fixed, field: value}
     await run_sql(pool, "delete from rates")
