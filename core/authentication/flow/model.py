@@ -1,0 +1,97 @@
+"""A sign-in in progress: what waits for it, and what was proved so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from core.accounts.model.accounts import Account
+from core.accounts.model.mfa import MfaEnrollment
+from core.authentication.model.identities import PendingIdentity
+from core.kernel.callers import ServiceContext
+from core.kernel.errors import Invalid
+from core.kernel.proofs import Proofs
+from core.kernel.values import new_id
+
+FLOW_TTL: Final = timedelta(hours=24)  # after the last step
+CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
+MAX_OPEN: Final = 20  # flows of one browser; the oldest goes
+
+
+class FlowEnded(Invalid):
+    """This sign-in is no longer open: it was finished or left, it took too long, or it belongs to another browser."""
+
+
+class Target(StrEnum):
+    """What a sign-in is for. The area of a target reads `Flow.request`; here it is opaque."""
+
+    PAGE = "page"
+    API = "api"
+    OAUTH = "oauth"
+    SAML = "saml"
+    LINK = "link"
+    REAUTHENTICATION = "reauthentication"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A sign-in in progress of one browser or API client. Times are UTC.
+
+    The id is no secret: every statement about a browser's flow also names the browser.
+    """
+
+    id: UUID
+    browser_hash: bytes | None  # SHA-256 of the device cookie; None: an API client
+    target: Target
+    request: str = field(repr=False)
+    secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret by which others name it
+    org_id: UUID | None = None
+    service_id: UUID | None = None  # the application that waits, or None for the platform itself
+    wants_fresh: bool = False  # an identity provider must authenticate the user again
+    keeps_trust: bool = True  # a trusted device skips the second factor
+    first_session_id: UUID | None = None  # the session of the browser when the flow began: never fresh
+    user_id: UUID | None = None  # proved by `proofs`
+    proofs: Proofs = ()
+    proofs_expire_at: datetime | None = None
+    identity: PendingIdentity | None = None  # to link when all required factors are proved (security A-10)
+    session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
+    begun_at: datetime
+    expires_at: datetime
+    closed_at: datetime | None = None
+    is_stored: bool = True
+    service: ServiceContext | None = None  # of the session that the flow starts, for an API client
+
+    @property
+    def in_browser(self) -> bool:
+        """Whether the sign-in uses our own pages."""
+        return self.target is not Target.API
+
+    def is_open(self, now: datetime) -> bool:
+        return self.closed_at is None and self.expires_at > now
+
+
+def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: object) -> Flow:
+    """Return a flow that is not stored yet."""
+    return Flow(
+        id=new_id(),
+        browser_hash=browser_hash,
+        target=target,
+        request=request,
+        begun_at=now,
+        expires_at=now + FLOW_TTL,
+        is_stored=False,
+        **values,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CodeAttempt:
+    """A counted attempt at the second factor of a flow, with the data to check the code."""
+
+    flow: Flow
+    account: Account
+    enrollment: MfaEnrollment | None
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check

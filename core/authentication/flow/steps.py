@@ -1,0 +1,159 @@
+"""The next step of a sign-in, as one pure function. Nothing else decides it, on no page and in no protocol.
+
+Sources: OpenID Connect Core section 3.1.2, SAML 2.0 Core section 3.4.1, security A-10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from core.kernel.callers import BrowserSession
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, required_strength, strength_of
+
+CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
+
+
+class Step(Enum):
+    """The next step: a page, the next action of the flow, or a refusal. The values of pages are parts of their addresses."""
+
+    SIGN_IN = "sign-in"
+    SIGN_UP = "sign-up"
+    SECOND_FACTOR = "code"
+    ENROLL = "enroll"
+    CONFIRM = "confirm"  # the organization does not know the user yet (docs/adr/0011)
+    CONSENT = "consent"
+    SELECT = "select"
+
+    START_SESSION = "start session"
+    CHECK_ACCESS = "check access"  # load `Facts.agreement`, and ask again
+    DONE = "done"
+
+    LOGIN_REQUIRED = "login required"
+    OTHER_USER = "other user"
+    TOO_WEAK = "too weak"
+    CONSENT_REQUIRED = "consent required"
+
+
+class Agreement(Enum):
+    """What a user, who may use the application, must agree to first."""
+
+    COVERED = "covered"
+    FIRST_TIME = "first time"
+    SCOPES = "scopes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What the target of a flow asks of the sign-in."""
+
+    is_silent: bool = False  # no page may be shown
+    sign_up: bool = False
+    subject: UUID | None = None  # the only user who can sign in
+    fresh: bool = False
+    max_age: timedelta | None = None
+    required: Strength = Strength.ONE
+    wished: Strength = Strength.ONE
+    select: bool = False
+    consent: bool = False
+    may_enroll: bool = False
+    keeps_trust: bool = True  # a trusted device skips the second factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known about a sign-in. Times are UTC."""
+
+    needs: Needs
+    now: datetime
+    # Of the flow. Without one, nothing was asked yet.
+    begun_at: datetime | None = None
+    first_session_id: UUID | None = None
+    proofs: Proofs = ()  # that started no session yet
+    is_trusted: bool = False  # the device of the proofs
+    # Of the browser's session, or of the proofs. The factors count only where a session may be too weak.
+    session: BrowserSession | None = None
+    user_id: UUID | None = None
+    factors: Collection[Factor] = ()
+    # Of the session's user at the application
+    agreement: Agreement | None = None
+    has_agreed: bool = False
+    has_selected: bool = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the user signed in after the flow began, with all factors of the account.
+
+        The clocks of two processes differ, so the time alone does not decide. The session that the browser
+        had when the flow began is never fresh.
+        """
+        if self.session is None or self.begun_at is None or self.session.id == self.first_session_id:
+            return False
+        proofs = self.session.proofs
+        if not is_fresh(proofs) or proved_at(proofs) < self.begun_at - CLOCK_LEEWAY:
+            return False
+        return self.needs.keeps_trust or covers(proofs, self.factors)
+
+
+def next_step(facts: Facts) -> Step:
+    """Return the next step. docs/specification/sign-in.md has the table."""
+    if facts.proofs:
+        return _after_proofs(facts)
+    needs, session = facts.needs, facts.session
+    if needs.sign_up and (session is None or session.id == facts.first_session_id or facts.begun_at is None):
+        return Step.SIGN_UP
+    if session is None or (refusal := _refusal(facts, session)) is not None:
+        if session is not None and refusal is not Step.SIGN_IN:
+            return refusal
+        return Step.LOGIN_REQUIRED if needs.is_silent else Step.SIGN_IN
+    return _of_access(facts)
+
+
+def _after_proofs(facts: Facts) -> Step:
+    needs = facts.needs
+    skips_second = facts.is_trusted and needs.keeps_trust
+    if not covers(facts.proofs, facts.factors) and not skips_second:
+        return Step.SECOND_FACTOR
+    if needs.may_enroll and strength_of(facts.proofs) < needs.required and required_strength(facts.factors) < needs.required:
+        return Step.ENROLL
+    return Step.START_SESSION
+
+
+def _refusal(facts: Facts, session: BrowserSession) -> Step | None:
+    """Return the step if this session is not enough. SIGN_IN: a new sign-in may be."""
+    needs, strength = facts.needs, strength_of(session.proofs)
+    if needs.subject not in (None, facts.user_id):
+        return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
+    if strength < needs.required:
+        return Step.TOO_WEAK if facts.is_fresh else Step.SIGN_IN
+    if facts.is_fresh:
+        return None
+    if needs.fresh or (needs.max_age is not None and not _is_recent(facts, session, needs.max_age)):
+        return Step.SIGN_IN
+    if needs.wished > strength and not covers(session.proofs, facts.factors) and not needs.is_silent:
+        return Step.SIGN_IN
+    return None
+
+
+def _is_recent(facts: Facts, session: BrowserSession, max_age: timedelta) -> bool:
+    proofs = session.proofs
+    return is_fresh(proofs) and facts.now - proved_at(proofs) <= max_age and covers(proofs, facts.factors)
+
+
+def _of_access(facts: Facts) -> Step:
+    needs = facts.needs
+    if facts.agreement is None:
+        return Step.CHECK_ACCESS
+    if facts.has_agreed and not needs.is_silent:
+        return Step.DONE
+    if facts.agreement is not Agreement.COVERED or needs.consent:
+        if needs.is_silent:
+            return Step.CONSENT_REQUIRED
+        return Step.CONFIRM if facts.agreement is Agreement.FIRST_TIME else Step.CONSENT
+    if needs.select and not facts.has_selected and not facts.is_fresh:
+        return Step.SELECT
+    return Step.DONE
