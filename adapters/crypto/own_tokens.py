@@ -1,11 +1,10 @@
 """ID tokens, logout tokens, pre-auth tokens and stamps. With the access tokens, they are all kinds of tokens."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
-from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN, STAMP
+from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
 from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, at_hash
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims

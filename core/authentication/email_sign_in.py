@@ -137,7 +137,7 @@ class EmailProof:
 
     sign_in: EmailSignIn
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Return what uses the request up. Raises, in the transaction: EmailSignInEnded."""
         sign_in, now = self.sign_in, ports.clock.now()
 

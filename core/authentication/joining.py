@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
-from hmac import compare_digest
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from core.accounts import accounts, events, profiles
-from core.accounts.model.accounts import Account, EmailNotFree, LinkInvalid, check_new_password
-from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
-from core.accounts.model.profiles import ProfileChanges
+from core.accounts.model.accounts import Account
+from core.accounts.model.email_queue import LinkContinuation
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy
-from core.authentication import login
 from core.authentication.browser import check_form_token
-from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import PASSWORD, InvitationAnswer, InviteeHasAccount, OpenInvitation, SignInMethod
+from core.authentication.model.login import InvitationAnswer, OpenInvitation
 from core.kernel.callers import OrganizationStatus, Person, Visitor
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, refuse
-from core.kernel.values import KEEP, digest
+from core.kernel.errors import OrganizationNotActive
+from core.kernel.values import digest
 from core.tenancy import invitations
-from core.tenancy.model.invitations import InvitationExpired, InviteeCannotJoin
-from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.organizations import Organization
 from core.tenancy.model.settings import Design
 
 if TYPE_CHECKING:
-    from core.authentication.model.login import PreAuthToken, SignedIn
     from ports import Ports
     from ports.storage import Reading, Transaction
 
@@ -67,8 +56,8 @@ async def find_invitation(ports: Ports, token: str, person: Person | None) -> Op
         return OpenInvitation(received, InvitationAnswer.UNPROVED)
     async with ports.storage.reading() as read:
         account = await read.accounts.by_email(invitation.email)
-        has_user = account is not None and await has_user(read, account)
-    return OpenInvitation(received, InvitationAnswer.SIGN_IN if has_user else InvitationAnswer.CHOOSE_PASSWORD)
+        is_used = account is not None and await has_user(read, account)
+    return OpenInvitation(received, InvitationAnswer.SIGN_IN if is_used else InvitationAnswer.CHOOSE_PASSWORD)
 
 
 async def has_user(read: Reading | Transaction, account: Account) -> bool:

@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
-from core.authentication import events, login
-from core.authentication.model.login import PreAuthToken, SignedIn, SignInMethod
-from core.kernel.causes import SYSTEM, Caller
-from core.kernel.errors import Invalid, NotFound, refuse
+from core.authentication import events
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import Invalid, NotFound
 from core.kernel.providers import OwnMethod
 from core.kernel.values import Email, digest, new_secret
 

@@ -18,7 +18,7 @@ from core.authentication.flow.model import Flow, Target, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods.invitation import InvitationPassword
 from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, SignedIn, is_on
+from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, is_on
 from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens

@@ -107,9 +107,7 @@ def _with(flow: Flow, proof: Proof, now: datetime) -> Proofs:
 async def _save(
     ports: Ports, tx: Transaction, flow: Flow, account: Account, proofs: Proofs, identity: PendingIdentity | None, now: datetime
 ) -> Flow:
-    waiting = replace(
-        flow, user_id=account.id, proofs=proofs, proofs_expire_at=now + ports.policy.pre_auth_ttl, identity=identity
-    )
+    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=now + ports.policy.pre_auth_ttl, identity=identity)
     if not await tx.flows.save_proofs(waiting):
         raise FlowEnded
     return replace(waiting, is_stored=True)

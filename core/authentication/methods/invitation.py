@@ -41,7 +41,7 @@ class InvitationPassword:
     password: str = field(repr=False)
     name: str
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Check the invitation and the password.
 
         The transaction accepts the invitation, creates the account if there is none, and sets its password and name.
@@ -69,7 +69,7 @@ class InvitationPassword:
                 raise AlreadyMember
             # Not `lock_by_email`: it does not see an account that another transaction is creating.
             try:
-                account, _ = await accounts.find_or_add(tx, invitation.email, now)
+                account, _is_new = await accounts.find_or_add(tx, invitation.email, now)
             except EmailNotFree:
                 raise InviteeCannotJoin from None
             if not invitation.is_proved_by(digest(self.token)) or await joining.has_user(tx, account):

@@ -37,7 +37,7 @@ class Password:
     email: Email
     password: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the password. Without a usable account, the same work is done (security B-2).
 
         Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.

@@ -28,7 +28,7 @@ class RecoveryLink:
 
     token: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Return what uses the link up. Raises, in the transaction: RecoveryLinkInvalid."""
         now = ports.clock.now()
 

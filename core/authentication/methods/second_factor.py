@@ -37,7 +37,7 @@ class Code:
     code: str = field(repr=False)
     trusts_device: bool = False
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Verify the code. Its flow has at least its id and its user.
 
         Raises: PreAuthInvalid, CodeMalformed, CodeWrong, TooManyAttempts, ServiceNotFound.

@@ -44,7 +44,7 @@ class SignUpLink:
     token: str = field(repr=False)
     device_cookie: str = field(repr=False)
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Return what verifies the address. Raises, in the transaction: LinkInvalid."""
         now = ports.clock.now()
 

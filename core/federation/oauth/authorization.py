@@ -60,7 +60,7 @@ from core.kernel.access import OrganizationNotFound, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
+from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.proofs import Strength, strength_of
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources

@@ -49,7 +49,7 @@ from core.federation.model.sign_in import (
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import pushed_requests
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, AuthorizationResponse, check_request, respond
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, check_request, respond
 from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor
@@ -240,7 +240,7 @@ async def _authentication_request(
 async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
     if pending.reauthenticates:
         return pending.created_at if pending.provider in SUPPORTS_REAUTHENTICATION else None
-    return await fresh_sign_in_since(ports, pending.after)
+    return await saml_pending.fresh_sign_in_since(ports, pending.after)
 
 
 async def fresh_since(ports: Ports, flow: Flow) -> datetime | None:
@@ -311,7 +311,7 @@ class ProviderIdentity:
     state: ProviderState
     identity: FederatedIdentity
 
-    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:  # noqa: ARG002  (as every method)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Return what finds or creates the account.
 
         Raises, in the transaction: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown,

@@ -37,8 +37,8 @@ async def read_form() -> dict[str, str]:
     return read_typed(await read_fields())
 
 
-async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the parameters of a POST request of an application.
+async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
+    """Return the parameters of a POST request of an application, or None if the form of our page was sent, which has a form token.
 
     The parameters in `listed` can be repeated. Their values are joined by spaces.
 
@@ -46,7 +46,8 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    return {**joined_query(), **_joined(await _read_pairs(), listed)}
+    fields = _joined(await _read_pairs(), listed)
+    return None if "form_token" in fields else {**joined_query(), **fields}
 
 
 async def read_fields() -> dict[str, str]:

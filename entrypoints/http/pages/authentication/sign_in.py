@@ -1,7 +1,6 @@
 """The pages for sign-in and sign-out (security A-3, G-2, G-4, S-5)."""
 
 from contextlib import suppress
-from typing import Final
 
 from quart import Blueprint, Response
 
@@ -13,13 +12,13 @@ from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.flow.steps import Step
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import EmailNotVerified, PreAuthInvalid
+from core.authentication.model.login import PreAuthInvalid
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import logout as saml_logout
 from core.federation.saml.model.sign_on import LogoutCookies, LogoutFinished
 from core.federation.sign_in import BrowserSignIn
 from core.kernel.callers import Visitor
-from core.kernel.errors import Invalid, Limited, Refusal, Unauthenticated
+from core.kernel.errors import Invalid, Limited, Unauthenticated
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
@@ -49,7 +48,6 @@ from entrypoints.http.pages.form_pages import check_session_form, form_page, rea
 from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
 
 routes = Blueprint("sign_in", __name__)
-
 
 
 @flow_route(routes, "/sign-in", "GET")
@@ -144,8 +142,8 @@ def presented_browser() -> PresentedDevice:
     return PresentedDevice(device_id=cookies.device_cookie(), token=cookies.trust_cookie())
 
 
-async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow) -> Response:
-    """Return a redirect to the next page of the flow with the session cookie, or to the page for the second factor.
+async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str | None = None) -> Response:
+    """Return a redirect to the next page of the flow, or to this URL, with the session cookie, or to the page for the second factor.
 
     A completed sign-in gives back what its requests took from the rate limits.
     """
@@ -153,7 +151,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow) -> Respons
         await keep_taken(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
     await give_back_taken(cookies.device_cookie())
-    response = redirect(path_of(flow))
+    response = redirect(to or path_of(flow))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.set_trust_cookie(response, outcome.device_token)

@@ -1,4 +1,4 @@
-"""OAuth pages: the authorization endpoint and the consent page.
+"""The authorization endpoint, and what answers its requests.
 
 Sources: decisions 86, 87 and 88.
 """
@@ -9,12 +9,11 @@ from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
+from core.authentication.flow.model import Asked, Flow, FlowEnded
+from core.authentication.flow.steps import Step
 from core.authentication.model.identities import parse_provider
-from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_steps, pushed_requests
-from core.federation.oauth.authorization_steps import NextStep, Step
-from core.federation.oauth.model import authorization as oauth_model
+from core.federation.oauth import target
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -23,25 +22,22 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
-    consent_scopes,
 )
-from core.federation.oauth.model.openid_requests import OpenIdRequest
+from core.federation.oauth.target import WaitingRequest
 from core.kernel.callers import Visitor
-from core.kernel.errors import SessionEnded
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.tenancy import branding
+from core.kernel.errors import Refusal, SessionEnded
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.values import digest
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, request_record
+from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.forms import read_form, read_request_of_application
+from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.accounts.sign_up import sign_up_form
-from entrypoints.http.pages.authentication.sign_in import sign_in_form
-from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.flow.flows import path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -166,6 +162,8 @@ async def authorize_by_form() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         fields = await read_request_of_application(LISTED)
+        if fields is None:  # the form of a page of the previous release
+            return redirect(requested_path())
         authorization = _recorded(await oauth.validate(ports(), AuthorizationRequest.from_fields(fields)))
         provider = {"provider": fields["provider"]} if fields.get("provider") else {}
         return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")

@@ -4,6 +4,7 @@ A page of a sign-in has two addresses: below `/app` for a sign-in to one of our 
 path of its flow. This module and `to_sign_in` alone know `next`.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
@@ -27,6 +28,7 @@ from entrypoints.http.edge.forms import read_fields
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
+_FLOW: Final = re.compile(rf"{HOME_PATH}/flow/([0-9a-f-]{{36}})")
 View = Callable[..., Awaitable[Response]]
 
 
@@ -71,6 +73,17 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     start = None if service is None else service.initiate_login_uri
     name = None if start is None or service is None else service.name
     return page_response(render("authentication/flow_ended.html", is_signed_in=is_signed_in, start=start or HOME_PATH, service=name))
+
+
+async def flow_at(path: str) -> Flow:
+    """Return the open flow of this browser at this path of `path_of`, or one to the page there."""
+    match = _FLOW.fullmatch(path)
+    if match is None:
+        return page_flow(path)
+    try:
+        return await flows.load_open(ports(), UUID(match[1]), cookies.device_cookie())
+    except FlowEnded:
+        return page_flow(path)
 
 
 def path_of(flow: Flow, step: str = "") -> str:

@@ -7,11 +7,11 @@ from quart import Response
 
 from core.authentication.flow.model import Asked, Flow
 from core.authentication.flow.steps import Step
+from core.authentication.model.login import EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.oauth.model.authorization import consent_scopes
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal
-from core.authentication.model.login import EmailNotVerified
 from entrypoints.http.base import cookies
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
