@@ -37,8 +37,8 @@ async def read_form() -> dict[str, str]:
     return read_typed(await read_fields())
 
 
-async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str] | None:
-    """Return the parameters of a POST request of an application, or None if the form of our page was sent, which has a form token.
+async def read_request_of_application(listed: frozenset[str] = frozenset()) -> dict[str, str]:
+    """Return the parameters of a POST request of an application.
 
     The parameters in `listed` can be repeated. Their values are joined by spaces.
 
@@ -46,8 +46,7 @@ async def read_request_of_application(listed: frozenset[str] = frozenset()) -> d
     """
     if request.mimetype != FORM:
         raise UnsupportedMediaType("Send the parameters as a form, or open this URL with GET.")
-    fields = _joined(await _read_pairs(), listed)
-    return None if "form_token" in fields else {**joined_query(), **fields}
+    return {**joined_query(), **_joined(await _read_pairs(), listed)}
 
 
 async def read_fields() -> dict[str, str]:
