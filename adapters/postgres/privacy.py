@@ -22,6 +22,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "identities",
     "passkeys",
     "devices",
+    "sign_in_flows",
     "pre_auths",
     "email_sign_ins",
     "link_tickets",
@@ -171,6 +172,9 @@ END_INVITATIONS: Final = f"""
     select {INVITATION.columns} from ended i where was_pending order by created_at, id"""
 REMOVE_EMAILS: Final = f"""
     with addresses as materialized (select {_addresses("%(email)s::text")} as emails),
+    challenged as (
+        delete from sign_in_flows
+        where challenge_email = any((select emails from addresses)::text[]) or challenge_user_id = %(user_id)s),
     requests as (delete from email_sign_ins where email = any((select emails from addresses)::text[]))
     delete from mails where address = any((select emails from addresses)::text[])"""
 

@@ -220,7 +220,7 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await tx.email_sign_ins.void(account.id)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
         await tx.sessions.end_all(account.id, now)
-        await tx.pre_auths.remove_all(account.id)
+        await tx.flows.forget_proofs(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None)
@@ -328,7 +328,7 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
         await tx.email_sign_ins.void(locked.id)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
         await email_changes.cancel_of_other_sessions(tx, locked.id, caller.session_id, now)  # a thief may have requested it
-        await tx.pre_auths.remove_all(locked.id)
+        await tx.flows.forget_proofs(locked.id)
         await tx.devices.distrust(locked.id, now)
         await security_notices.notify(tx, locked, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(locked.id, "change"))

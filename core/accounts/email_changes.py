@@ -163,7 +163,7 @@ async def _end_links(tx: Transaction, account: Account) -> None:
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await tx.email_sign_ins.void(account.id)
-    await tx.pre_auths.remove_all(account.id)
+    await tx.flows.forget_proofs(account.id)
 
 
 async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:

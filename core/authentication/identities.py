@@ -130,7 +130,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
             tx, account, EmailKind.IDENTITY_UNLINKED, now, session_id=caller.session_id, detail=provider.value
         )
         service_ids = await tx.identities.remove_everywhere(account.id, provider, notice_id) or refuse(NotLinked)
-        await tx.pre_auths.remove_all(account.id)
+        await tx.flows.forget_proofs(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
         for service_id in service_ids:
             service = None if service_id is None else await tx.services.context_by_id(service_id)

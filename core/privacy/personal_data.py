@@ -318,7 +318,7 @@ async def _close(
     erase_at = await security_notices.notify_of_deletion(tx, account, notices, caller.session_id if is_self else None, now)
     await tx.accounts.close_until(account.id, erase_at, now)
     await tx.sessions.end_all(account.id, now)
-    await tx.pre_auths.remove_all(account.id)
+    await tx.flows.forget_proofs(account.id)
     await tx.devices.distrust(account.id, now)
     await tx.email_sign_ins.void(account.id)
     for purpose in TokenPurpose:

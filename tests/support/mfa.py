@@ -10,9 +10,11 @@ import pyotp
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication import login
+from core.authentication.flow.model import Flow, Target, new_flow
 from core.authentication.model.login import PendingSignIn
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import PreAuthClaims
+from core.kernel.proofs import first_proof
 from core.kernel.values import new_id
 from ports import Ports
 from ports.observe import Clock
@@ -58,6 +60,12 @@ async def add_mfa(
 async def use_in_sessions(pool: Pool, account: Account) -> None:
     """Store that the sessions of an account began with its second factor."""
     await run_sql(pool, "update sessions set second_factor = true where user_id = %s", account.id)
+
+
+def waiting_flow(user_id: UUID, now: datetime) -> Flow:
+    """Return the flow of an API client with a right password, which waits for the second factor."""
+    first = first_proof("password", now)
+    return new_flow(now, Target.API, "", user_id=user_id, proofs=(first,), proofs_expire_at=now + timedelta(seconds=600))
 
 
 def waiting(user_id: UUID, now: datetime) -> PendingSignIn:

@@ -2,6 +2,7 @@
 
 from adapters.postgres.authentication.dpop import UsedProofs
 from adapters.postgres.authentication.email_sign_ins import EmailSignIns
+from adapters.postgres.authentication.flows import Flows
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.impersonations import Impersonations
 from adapters.postgres.authentication.kept_forms import KeptForms
@@ -26,6 +27,7 @@ class AuthenticationRepositories(Scope):
 
     dpop_proofs = repository(UsedProofs)
     email_sign_ins = repository(EmailSignIns)
+    flows = repository(Flows)
     identities = repository(Identities)
     impersonations = repository(Impersonations)
     kept_forms = repository(KeptForms)

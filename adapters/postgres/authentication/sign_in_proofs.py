@@ -39,7 +39,7 @@ def to_proofs(row: Row) -> Proofs:
     if at is None:
         return ()
     if proofs is not None:
-        return tuple(_to_proof(proof) for proof in proofs)
+        return tuple(to_proof(proof) for proof in proofs)
     first = Proof(None, at, is_fresh=fresh) if provider is None else first_proof(provider, at, is_fresh=fresh)
     return (first, Proof(Method.TOTP, at)) if second_factor else (first,)
 
@@ -69,7 +69,7 @@ def to_json(proof: Proof) -> dict[str, object]:
     return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
 
 
-def _to_proof(stored: Mapping[str, Any]) -> Proof:
+def to_proof(stored: Mapping[str, Any]) -> Proof:
     # A later release may have stored a method that is not known here.
     return Proof(
         _METHODS.get(stored["method"]),

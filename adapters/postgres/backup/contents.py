@@ -23,6 +23,7 @@ TABLES_LEFT_OUT: Final = frozenset(
         "link_tickets",
         "kept_forms",
         "sent_forms",
+        "sign_in_flows",
         "pre_auths",
         "reauthentications",
         "provider_states",

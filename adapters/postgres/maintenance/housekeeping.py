@@ -48,6 +48,7 @@ def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "i
 # the planner may run the subquery of an `in` again for every row.
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
+    Sweep.SIGN_IN_FLOWS: _past("sign_in_flows", "expires_at"),
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
     Sweep.EMAIL_SIGN_INS: _past("email_sign_ins", "expires_at"),
     Sweep.KEPT_FORMS: _past("kept_forms", "expires_at"),

@@ -43,7 +43,7 @@ class VerifiedCode(Protocol):
     def notice(self) -> EmailKind | None:
         """The email to the user when the code is used, if any."""
 
-    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
+    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
         """Lock the account, consume the pending sign-in and the code, log this, and clear the failed attempts."""
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
@@ -89,13 +89,13 @@ async def log_failure(ports: Ports, caller: Caller, user_id: UUID) -> None:
         tx.record(events.mfa_failed(user_id, "sign_in"))
 
 
-def redeem(tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
+def redeem(tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
     """Lock the account and consume the pending sign-in and the verified code.
 
     The statement runs with the transaction's next one. The result is None if the sign-in is no longer
     pending. Pass it to `accept`.
     """
-    return code.redeem(tx, caller, user_id, pre_auth_id, now)
+    return code.redeem(tx, caller, user_id, flow_id, now)
 
 
 async def accept(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:

@@ -31,8 +31,8 @@ class VerifiedTotpCode:
     step: int
     setup_at: datetime
 
-    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, pre_auth_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
-        return tx.mfa.redeem_step_deferred(pre_auth_id, user_id, self.setup_at, self.step, caller, now)
+    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
+        return tx.mfa.redeem_step_deferred(flow_id, user_id, self.setup_at, self.step, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         return await tx.mfa.use_step(user_id, self.setup_at, self.step)

@@ -47,6 +47,7 @@ class Sweep(StrEnum):
     """A kind of row that the housekeeper deletes, or changes where a comment says so. The values are logged."""
 
     ONE_TIME_TOKENS = "one_time_tokens"
+    SIGN_IN_FLOWS = "sign_in_flows"
     PRE_AUTHS = "pre_auths"
     EMAIL_SIGN_INS = "email_sign_ins"
     KEPT_FORMS = "kept_forms"
@@ -99,6 +100,8 @@ class SealedColumn(StrEnum):
     SAML_KEYS = "saml_certificates.private_key"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
+    FLOW_IDENTITIES = "sign_in_flows.identity"
+    FLOW_CODES = "sign_in_flows.challenge_code"
     WAITING_ACCESS_TOKENS = "pre_auths.access_token"
     WAITING_REFRESH_TOKENS = "pre_auths.refresh_token"
     EMAIL_SIGN_IN_CODES = "email_sign_ins.code"

@@ -60,18 +60,18 @@ class Mfa(MfaRead, MfaLog, Protocol):
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
     def redeem_step_deferred(
-        self, pre_auth_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
+        self, flow_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
     ) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, consume its pending sign-in, and use up the code as `use_step` does.
+        """With the next statement, lock the account, consume the proofs of the flow, and use up the code as `use_step` does.
 
         If the code is used up, this is logged, and the failed attempts are cleared.
 
-        The result is None if the sign-in is no longer pending. Exactly one caller gets a result
-        with `code_taken`. The other callers must roll back.
+        The flow of an API client is closed. The result is None if the proofs have ended. Exactly one
+        caller gets a result with `code_taken`. The other callers must roll back.
         """
 
     def redeem_backup_code_deferred(
-        self, pre_auth_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
+        self, flow_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
     ) -> Deferred[RedeemedCode]:
         """Like `redeem_step_deferred`, but use up the backup code with this hash."""
 

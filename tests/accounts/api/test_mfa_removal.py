@@ -48,7 +48,9 @@ async def test_removing_a_second_factor_ends_device_trust_and_pending_sign_ins(p
             pool,
             """
             with waiting as (
-                insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', now(), 'infinity'))
+                insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at,
+                                           expires_at)
+                values (%s, 'api', '', false, true, %s, '[]', 'infinity', now(), 'infinity'))
             insert into devices (id, user_id, name, device_type, browser, os, last_used_at, risk_score, risk_factors, trust_hash,
                                  trust_expires_at, created_at, updated_at)
             values (%s, %s, 'A phone', 'mobile', 'A browser', 'A system', now(), 0, '{}', %s, 'infinity', now(), now())""",
@@ -60,7 +62,7 @@ async def test_removing_a_second_factor_ends_device_trust_and_pending_sign_ins(p
         )
     assert (await remove_mfa(platform, user.id, {"reason": "x"})).status == 200
     assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(other_user.id,)]
-    assert await run_sql(pool, "select user_id from pre_auths") == [(other_user.id,)]
+    assert await run_sql(pool, "select user_id from sign_in_flows") == [(other_user.id,)]
 
 
 async def test_organizations_are_notified_and_only_the_platform_log_has_the_reason(platform: Platform, ports: Ports, pool: Pool) -> None:

@@ -41,9 +41,11 @@ async def test_a_deactivation_ends_all_access_until_the_platform_reactivates_the
 ) -> None:
     api, user, other = platform.api, await add_account(ports), await add_account(ports, "eve@example.com")
     tokens, others_tokens = (await api.login()).json, (await api.login("eve@example.com", PASSWORD)).json
-    pre_auths = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', now(), 'infinity')"
+    flow = """
+        insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at, expires_at)
+        values (%s, 'api', '', false, true, %s, '[]', 'infinity', now(), 'infinity')"""
     for account in (user, other):
-        await run_sql(pool, pre_auths, uuid4(), account.id)
+        await run_sql(pool, flow, uuid4(), account.id)
         await run_sql(
             pool,
             "update devices set trust_hash = %s, trust_expires_at = 'infinity' where user_id = %s",
@@ -57,7 +59,7 @@ async def test_a_deactivation_ends_all_access_until_the_platform_reactivates_the
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 401
     assert (await api.post("/api/auth/refresh", {"refresh_token": tokens["refresh_token"]})).status == 401
     assert refused(await api.login()) == refused(await api.login(password="wrong password")) == UNAUTHORIZED
-    assert await run_sql(pool, "select user_id from pre_auths") == [(other.id,)]
+    assert await run_sql(pool, "select user_id from sign_in_flows") == [(other.id,)]
     assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(other.id,)]
     assert (await api.get("/api/user", token=others_tokens["access_token"])).status == 200
     await api.post("/api/auth/forgot-password", {"email": EMAIL})

@@ -16,7 +16,7 @@ from core.kernel.values import Email
 from ports.crypto import SealBroken
 from tests.fakes.outside import FakeClock
 from tests.support.builders import run_concurrently, run_sql
-from tests.support.mfa import waiting
+from tests.support.mfa import waiting_flow
 from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, within
 
 SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
@@ -113,9 +113,9 @@ async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, u
 
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     """Return whether a pending sign-in uses up this backup code."""
-    pending = waiting(user, NOW)
+    pending = waiting_flow(user, NOW)
     async with storage.transaction(by=SYSTEM) as tx:
-        await tx.pre_auths.add(pending)
+        await tx.flows.add(pending)
         accepted = tx.mfa.redeem_backup_code_deferred(pending.id, user, code, SYSTEM, NOW)
     assert accepted.value is not None
     assert accepted.value.account.id == user

@@ -1,8 +1,7 @@
 """Tests of the storage of pending sign-ins (security J-8)."""
 
-from collections import Counter
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,7 +12,6 @@ from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.mfa import attempt_subject
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PendingSignIn
-from core.kernel.causes import SYSTEM
 from core.kernel.providers import Provider, ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken
@@ -128,35 +126,6 @@ async def test_attempts_at_all_sign_ins_of_a_user_count_together_and_a_blocked_a
         )
     assert tried is not None
     assert tried.blocked_until == NOW + timedelta(seconds=30)
-
-
-async def test_a_pending_sign_in_lives_until_it_expires(storage: Postgres) -> None:
-    sign_in = await begin(storage)
-    assert await count_attempt(storage, sign_in, after=TTL - SECOND) == sign_in
-    assert await count_attempt(storage, sign_in, after=TTL) is None
-    assert await complete(storage, sign_in, at=NOW + TTL) is None
-    assert await complete(storage, sign_in, at=NOW + TTL - SECOND) is True
-
-
-async def complete(storage: Postgres, sign_in: PendingSignIn, step: int = 1000, at: datetime = NOW) -> bool | None:
-    """Complete the sign-in with the code of a time step. Return whether the step was accepted, or None if the sign-in has ended."""
-    async with storage.transaction(by=SYSTEM) as tx:
-        await tx.mfa.save_pending_secret(sign_in.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step_deferred(sign_in.id, sign_in.user_id, NOW, step, SYSTEM, at)
-    return None if accepted.value is None else accepted.value.code_taken
-
-
-async def test_exactly_one_request_completes_a_sign_in(storage: Postgres) -> None:
-    sign_in = await begin(storage)
-    outcomes = await run_concurrently(20, lambda number: complete(storage, sign_in, number + 1))
-    assert Counter(outcomes) == {None: 19, True: 1}
-    assert await count_attempt(storage, sign_in) is None
-
-
-async def test_another_user_cannot_complete_a_sign_in(storage: Postgres) -> None:
-    sign_in, other = await begin(storage), await begin(storage, Email("grace@example.com"))
-    assert await complete(storage, replace(sign_in, user_id=other.user_id)) is None
-    assert await count_attempt(storage, sign_in) == sign_in
 
 
 async def test_removing_all_sign_ins_of_a_user_keeps_those_of_others(storage: Postgres, pool: Pool) -> None:

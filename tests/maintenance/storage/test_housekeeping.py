@@ -117,6 +117,10 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
         await run_sql(pool, former, uuid4(), user.id, time, time, time)
         pre_auth = "insert into pre_auths (id, user_id, provider, created_at, expires_at) values (%s, %s, 'password', %s, %s)"
         await run_sql(pool, pre_auth, uuid4(), user.id, NOW, time)
+        flow = """
+            insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, proofs, begun_at, expires_at)
+            values (%s, 'page', '', false, true, '[]', %s, %s)"""
+        await run_sql(pool, flow, uuid4(), NOW, time)
         email_sign_in = """
             insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at)
             values (%s, %s, true, 'ada@example.com', '/', %s, %s)"""
@@ -187,6 +191,7 @@ async def fill_for_sweeping(storage: Postgres, pool: Pool, old: datetime, fresh:
 
 SWEPT_TABLES = {
     Sweep.ONE_TIME_TOKENS: ("one_time_tokens", 1),
+    Sweep.SIGN_IN_FLOWS: ("sign_in_flows", 1),
     Sweep.PRE_AUTHS: ("pre_auths", 1),
     Sweep.EMAIL_SIGN_INS: ("email_sign_ins", 1),
     Sweep.KEPT_FORMS: ("kept_forms", 1),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.crypto import AesVault
-from adapters.postgres.authentication import email_sign_ins, identities, pre_auths
+from adapters.postgres.authentication import email_sign_ins, flows, identities, pre_auths
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
 from adapters.postgres.billing import facts as billing_facts
 from adapters.postgres.engine.pool import Pool
@@ -87,6 +87,12 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
                                    refresh_token)
             values (%s, %s, %s, %s, 'infinity', '', '1', false, %s, %s)"""
         await run_sql(pool, insert, name, user, provider, NOW, *sealed)
+        sealed = [AesVault([old]).seal(b"waits", context(name)) for context in (flows.identity_context, flows.code_context)]
+        insert = """
+            insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, proofs, begun_at, expires_at, identity,
+                                       challenge_code)
+            values (%s, 'page', '', false, true, '[]', %s, 'infinity', %s, %s)"""
+        await run_sql(pool, insert, name, NOW, *sealed)
     insert = """
         insert into email_sign_ins (id, request_hash, in_browser, email, after, created_at, expires_at, code)
         values (%s, %s, true, 'ada@example.com', '/', %s, 'infinity', %s)"""
@@ -96,7 +102,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         await run_sql(pool, insert, name, code, NOW, sealed_code if number else None)
     async with both.storage.transaction(by=SYSTEM) as tx:
         await tx.email_queue.save_token(mails[0], "already new", NOW)
-    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3 + 3
+    assert await housekeeping.reencrypt(both) == 4 + 6 + 4 + 5 + 6 + 2 + 3 + 3 + 3 + 3 + 4 + 5 + 3 + 3 + 6
     assert await housekeeping.reencrypt(both) == 0
     assert await housekeeping.reencrypt(after) == 0
     async with after.storage.reading() as read:
@@ -125,6 +131,9 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
             for value, secret_context in zip(row[1:], PENDING_SIGN_IN_CONTEXTS.values(), strict=True)
         ]
         assert values == [b"%s waits" % kind for kind in PENDING_SIGN_IN_CONTEXTS]
+    for name, *values in await run_sql(pool, "select id, identity, challenge_code from sign_in_flows"):
+        contexts = (flows.identity_context, flows.code_context)
+        assert [vault.open(value, context(name)) for value, context in zip(values, contexts, strict=True)] == [b"waits"] * 2
     codes = await run_sql(pool, "select id, code, request_hash from email_sign_ins where code is not null")
     assert [vault.open(code, email_sign_ins.secret_context(id_)) for id_, code, _ in codes] == [number for _, _, number in codes]
     pages = await run_sql(pool, "select provider_subscription_id, action_page from billing_facts where action_page is not null")
@@ -159,6 +168,8 @@ async def test_every_column_of_bytes_is_known(pool: Pool) -> None:
         *(("provider_states", "state_hash"), ("provider_states", "browser_hash")),
         *(("credentials", "secret_hash"), ("personal_tokens", "token_hash")),
         *(("pushed_requests", "request_hash"), ("pushed_requests", "browser_hash")),
+        *(("sign_in_flows", "browser_hash"), ("sign_in_flows", "secret_hash"), ("sign_in_flows", "ticket_hash")),
+        ("sign_in_flows", "challenge_hash"),
         ("dpop_nonce_keys", "secret"),  # every client gets the nonces; it is used for an hour, and is in no backup
     }
     assert COLUMNS.keys() == set(SealedColumn)

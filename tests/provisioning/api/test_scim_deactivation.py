@@ -15,7 +15,7 @@ from core.tenancy.model.invitations import InviteeBlocked
 from tests.fakes.outside import FakeClock
 from tests.provisioning.api.users import FULL, account_of, add_own_account, load_accounts, set_password
 from tests.support.builders import PASSWORD, Answer, add_member, run_concurrently, run_sql, sign_in
-from tests.support.mfa import waiting
+from tests.support.mfa import waiting_flow
 from tests.support.saml import add_application, posted_response
 from tests.support.saml.browser import SamlBrowser
 from tests.support.scim import GRACE, Directory, directory_of, problem
@@ -31,10 +31,10 @@ async def test_an_account_used_in_one_organization_only_is_deactivated_and_activ
     await set_password(acme, user["id"])
     session = await sign_in(acme.ports, await account_of(acme, user["id"]))
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.pre_auths.add(waiting(UUID(user["id"]), acme.ports.clock.now()))
+        await tx.flows.add(waiting_flow(UUID(user["id"]), acme.ports.clock.now()))
     answer = await directory.deactivate(user["id"])
     assert (answer.status, answer.json["active"]) == (200, False)
-    assert await run_sql(acme.pool, "select 1 from pre_auths") == []
+    assert await run_sql(acme.pool, "select 1 from sign_in_flows") == []
     assert (await acme.api.get("/api/user", token=session.access_token)).status == 401
     assert (await acme.api.login(GRACE)).status == 401
     assert [(row[4], row[5]) for row in await load_accounts(acme)] == [(True, None)]

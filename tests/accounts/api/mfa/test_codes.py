@@ -120,14 +120,14 @@ async def test_enabling_and_disabling_end_device_trust_and_pending_sign_ins(user
                              trust_expires_at, created_at, updated_at)
         select gen_random_uuid(), id, 'Laptop', 'browser', 'Firefox', 'Linux', now(), 0, '{}', decode(md5(id::text), 'hex'),
                now() + interval '90 days', now(), now() from users"""
-    pre_auth = """
-        insert into pre_auths (id, user_id, provider, created_at, expires_at)
-        select gen_random_uuid(), id, 'password', now(), now() + interval '10 minutes' from users"""
+    flow = """
+        insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at, expires_at)
+        select gen_random_uuid(), 'api', '', false, true, id, '[]', now() + interval '10 minutes', now(), 'infinity' from users"""
     app = await user.enable() if act == "disable" else await user.start_setup()
     await run_sql(pool, device)
-    await run_sql(pool, pre_auth)
+    await run_sql(pool, flow)
     answer = await user.disable() if act == "disable" else await user.verify(app.code())
     assert answer.status == 200
     assert await run_sql(pool, "select user_id from devices where trust_hash is not null") == [(other_user.id,)]
-    assert await run_sql(pool, "select user_id from pre_auths") == [(other_user.id,)]
+    assert await run_sql(pool, "select user_id from sign_in_flows") == [(other_user.id,)]
     assert (await user.api.get("/api/user", token=user.token)).status == 200, "the session continues"

@@ -27,6 +27,7 @@ DELETED_TABLES: Final = (
     "identities",
     "passkeys",
     "devices",
+    "sign_in_flows",
     "pre_auths",
     "email_sign_ins",
     "link_tickets",
@@ -112,6 +113,13 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
                                access_token)
         values (gen_random_uuid(), %s, 'websuite', now(), now() + interval '10 minutes', '', 'ada-at-websuite', 'ada@example.com', false,
                 'token')""": (),
+        """
+        insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, begun_at, expires_at)
+        values (gen_random_uuid(), 'page', '/', false, true, %s, '[]', now(), now())""": (),
+        """
+        insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, proofs, challenge, challenge_email, begun_at, expires_at)
+        select gen_random_uuid(), 'page', '/', false, true, '[]', '{"agent": "Ada''s browser", "city": "London"}', email, now(), now()
+        from users where id = %s""": (),
         """
         insert into email_sign_ins (id, request_hash, in_browser, email, after, agent, city, country, created_at, expires_at, user_id)
         select gen_random_uuid(), uuid_send(id), true, email, '/', 'Ada''s browser', 'London', 'GB', now(), now(), id

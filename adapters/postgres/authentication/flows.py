@@ -1,0 +1,153 @@
+"""Storage of sign-ins in progress. The identities in them are encrypted."""
+
+import json
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from adapters.postgres.accounts.accounts import ACCOUNT
+from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql
+from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
+from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
+from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingRepository
+from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
+from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, Target
+from core.authentication.model.identities import PendingIdentity
+from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.values import Email
+from ports.crypto import SecretContext
+
+FLOW: Final = Record(
+    Flow,
+    "f",
+    target=Target,
+    proofs=Column(
+        read=lambda proofs: tuple(to_proof(proof) for proof in proofs), write=lambda proofs: Jsonb([to_json(proof) for proof in proofs])
+    ),
+    identity=None,  # sealed
+    is_stored=None,
+    service=None,
+)
+# Flows that another transaction is about to change are left out: a new flow never waits for them.
+ADD: Final = f"""
+    with pushed_out as (
+        update sign_in_flows set closed_at = %(begun_at)s, expires_at = %(begun_at)s + %(closed_ttl)s
+        where id = any(array(
+            select id from sign_in_flows where closed_at is null and id = any(array(
+                select id from sign_in_flows where browser_hash = %(browser_hash)s and closed_at is null
+                order by begun_at desc, id desc offset %(max_open)s - 1))
+            for update skip locked)))
+    {FLOW.insert("sign_in_flows", "identity")}"""
+OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
+# Lock the row first. Then every concurrent attempt that is counted for the account is also counted
+# for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
+# it does with all other counters (docs/adr/0002).
+COUNT_ATTEMPT: Final = f"""
+    with {ASYNC_COMMIT},
+    f as (
+        select sign_in_flows.* from sign_in_flows cross join async_commit
+        where {OPEN} and user_id = %(user_id)s and failures < %(tries)s and proofs_expire_at > %(now)s for update of sign_in_flows),
+    charged as ({count_attempt_sql("%(subject)s::bytea", "from f")}),
+    tried as (
+        update sign_in_flows s set failures = s.failures + 1 from f, charged
+        where s.id = f.id and charged.blocked_until is null)
+    select {FLOW.columns}, f.identity, charged.blocked_until, {ENROLLMENT}, {ACCOUNT.columns}
+    from f cross join charged join users u on u.id = f.user_id left join mfa m on m.user_id = u.id"""
+
+
+def identity_context(flow_id: UUID) -> SecretContext:
+    return SecretContext("sign_in_flows", str(flow_id), "identity")
+
+
+def code_context(flow_id: UUID) -> SecretContext:
+    return SecretContext("sign_in_flows", str(flow_id), "challenge_code")
+
+
+def _to_identity(stored: dict[str, Any]) -> PendingIdentity:
+    tokens = stored["tokens"]
+    expires_at, service_id, email = tokens["expires_at"], stored["service_id"], stored["email"]
+    return PendingIdentity(
+        service_id=service_id and UUID(service_id),
+        provider=Provider(stored["provider"]),
+        issuer=stored["issuer"],
+        subject=stored["subject"],
+        email=email and Email(email),
+        tokens=ProviderTokens(
+            tokens["access_token"], tokens["refresh_token"], expires_at and datetime.fromisoformat(expires_at), tuple(tokens["scopes"])
+        ),
+        known_elsewhere=stored["known_elsewhere"],
+    )
+
+
+class Flows(SealingRepository):
+    """Implements `ports.storage.authentication.flows.Flows` and `CodeAttempts`."""
+
+    def _sealed(self, flow: Flow) -> bytes | None:
+        if flow.identity is None:
+            return None
+        return self._vault.seal(json.dumps(asdict(flow.identity), default=str).encode(), identity_context(flow.id))
+
+    def _to_flow(self, row: Row) -> Flow:
+        """Convert the columns of FLOW and the identity. Raises: SealBroken."""
+        flow, sealed = FLOW.read(row), row[FLOW.width]
+        if sealed is None:
+            return flow
+        return replace(flow, identity=_to_identity(json.loads(self._vault.open(sealed, identity_context(flow.id)))))
+
+    async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
+        sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
+        return await self._one(self._to_flow, sql, id=flow_id, browser_hash=browser_hash)
+
+    async def add(self, flow: Flow) -> None:
+        await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), max_open=MAX_OPEN, closed_ttl=CLOSED_TTL)
+
+    async def save_proofs(self, flow: Flow) -> bool:
+        if not flow.is_stored:
+            await self.add(flow)
+            return True
+        sql = f"""
+            update sign_in_flows set
+                user_id = %(user_id)s, proofs = %(proofs)s, proofs_expire_at = %(proofs_expire_at)s, identity = %(identity)s,
+                failures = 0, expires_at = %(expires_at)s
+            where {OPEN}"""
+        return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
+
+    async def close(self, flow: Flow, now: datetime) -> bool:
+        sql = f"update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s"
+        return await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL) == 1
+
+    async def forget_proofs(self, user_id: UUID) -> None:
+        # Version 0.9.0, which may still run, reads pre_auths.
+        sql = """
+            with earlier as (delete from pre_auths where user_id = %(user_id)s),
+            of_clients as (delete from sign_in_flows where user_id = %(user_id)s and browser_hash is null)
+            update sign_in_flows set user_id = null, proofs = '[]', identity = null, proofs_expire_at = null
+            where user_id = %(user_id)s and browser_hash is not null"""
+        await self._write(sql, user_id=user_id)
+
+    async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
+        return await self._one(
+            self._to_attempt,
+            COUNT_ATTEMPT,
+            id=flow.id,
+            user_id=flow.user_id,
+            browser_hash=flow.browser_hash,
+            tries=tries,
+            subject=subject,
+            **attempt_parameters(SecretKind.MFA, attempt_limit, now),
+        )
+
+    def _to_attempt(self, row: Row) -> CodeAttempt:
+        flow, (blocked_until, *rest) = self._to_flow(row), row[FLOW.width + 1 :]
+        account = ACCOUNT.read(tuple(rest[ENROLLMENT_COLUMN_COUNT:]))
+        enrollment = tuple(rest[:ENROLLMENT_COLUMN_COUNT])
+        return CodeAttempt(
+            flow=flow,
+            account=account,
+            enrollment=None if enrollment[0] is None else to_enrollment(self._vault, account.id, enrollment),
+            blocked_until=blocked_until,
+        )
