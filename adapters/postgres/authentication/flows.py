@@ -84,7 +84,7 @@ def _to_identity(stored: dict[str, Any]) -> PendingIdentity:
 
 
 class Flows(SealingRepository):
-    """Implements `ports.storage.authentication.flows.Flows` and `CodeAttempts`."""
+    """Implements `ports.storage.authentication.flows.Flows` and `FlowSteps`."""
 
     def _sealed(self, flow: Flow) -> bytes | None:
         if flow.identity is None:
@@ -101,6 +101,13 @@ class Flows(SealingRepository):
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
         return await self._one(self._to_flow, sql, id=flow_id, browser_hash=browser_hash)
+
+    async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
+        sql = f"""
+            select {FLOW.columns}, f.identity from sign_in_flows f
+            where f.secret_hash = %(secret_hash)s and f.browser_hash = %(browser_hash)s
+              and f.closed_at is null and f.expires_at > %(now)s"""
+        return await self._one(self._to_flow, sql, secret_hash=secret_hash, browser_hash=browser_hash, now=now)
 
     async def add(self, flow: Flow) -> None:
         await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), max_open=MAX_OPEN, closed_ttl=CLOSED_TTL)

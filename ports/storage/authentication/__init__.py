@@ -15,7 +15,7 @@ from ports.storage.authentication.credentials import (
     UsedProofs,
     UsedProofsCleaning,
 )
-from ports.storage.authentication.flows import CodeAttempts, Flows, FlowsRead
+from ports.storage.authentication.flows import Flows, FlowsRead, FlowSteps
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -40,8 +40,6 @@ from ports.storage.authentication.sign_ins import (
     KeptForms,
     KeptFormsRead,
     Logins,
-    MfaAttempts,
-    PreAuths,
     ReauthenticationCodeAttempts,
     Reauthentications,
     ReauthenticationsRead,
@@ -113,8 +111,6 @@ class AuthenticationTransaction(Protocol):
     @property
     def personal_tokens(self) -> PersonalTokens: ...
     @property
-    def pre_auths(self) -> PreAuths: ...
-    @property
     def reauthentications(self) -> Reauthentications: ...
     @property
     def refresh_tokens(self) -> RefreshTokens: ...
@@ -138,13 +134,11 @@ class AuthenticationAutocommit(Protocol):
     @property
     def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
-    def flows(self) -> CodeAttempts: ...
+    def flows(self) -> FlowSteps: ...
     @property
     def logins(self) -> FailedLogins: ...
     @property
     def personal_tokens(self) -> PersonalTokenUse: ...
-    @property
-    def pre_auths(self) -> MfaAttempts: ...
     @property
     def reauthentications(self) -> ReauthenticationCodeAttempts: ...
     @property

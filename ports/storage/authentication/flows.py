@@ -14,6 +14,9 @@ class FlowsRead(Protocol):
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         """Return the flow of this browser, also after it has ended. Raises: SealBroken."""
 
+    async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
+        """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
+
 
 class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""
@@ -34,8 +37,11 @@ class Flows(FlowsRead, Protocol):
         """Take away what was proved for this user in flows. Lock the account first."""
 
 
-class CodeAttempts(Protocol):
-    """The count of attempts at the second factor of a flow, which commits by itself (security J-8)."""
+class FlowSteps(Protocol):
+    """Changes to sign-ins in progress that commit by themselves."""
+
+    async def close(self, flow: Flow, now: datetime) -> bool:
+        """As `Flows.close`."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.
