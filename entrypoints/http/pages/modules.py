@@ -26,6 +26,7 @@ from entrypoints.http.pages.authentication import email_sign_in, owner_recovery,
 from entrypoints.http.pages.billing import own_subscriptions
 from entrypoints.http.pages.eventing import deliveries, logs, siem, webhooks
 from entrypoints.http.pages.federation import consents
+from entrypoints.http.pages.flow import steps as flow_steps
 from entrypoints.http.pages.platform import installation, organizations, people
 from entrypoints.http.pages.programs import api_resources, platform_service_accounts, resource_credentials, service_accounts
 from entrypoints.http.pages.provisioning import directory
@@ -34,6 +35,7 @@ from entrypoints.http.pages.tenancy import branding, domain, invitation_links, i
 PAGES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (invitation_links, "Pages: invitations."),
     (sign_in, "Pages: sign in and sign out."),
+    (flow_steps, "Pages: the steps of a sign-in in progress."),
     (email_sign_in, "Pages: sign in with a code or a link in an email."),
     (reauthentication, "Pages: confirm that it's you."),
     (sign_up, "Pages: sign up, and get another verification link."),

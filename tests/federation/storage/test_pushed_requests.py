@@ -27,12 +27,6 @@ async def load(storage: Postgres, client_id: UUID | None, after: object = None) 
         return await read.pushed_requests.load(HASH, client_id, NOW if after is None else NOW + after)  # type: ignore[operator]
 
 
-async def present(storage: Postgres, client_id: UUID | None, browser: bytes, after: object = MICROSECOND) -> bool:
-    async with storage.autocommit() as statements:
-        now = NOW + after  # type: ignore[operator]
-        return await statements.pushed_requests.present(HASH, client_id, browser, now, now + 15 * MINUTE)
-
-
 async def use(storage: Postgres, after: object = MICROSECOND) -> bool:
     async with storage.autocommit() as statements:
         return await statements.pushed_requests.use(HASH, NOW + after)  # type: ignore[operator]
@@ -48,10 +42,9 @@ async def test_a_request_is_found_by_its_own_client_until_it_expires(storage: Po
     assert await load(storage, shop.client_id) == "state=a&scope=b+c"
     for other in (twin.client_id, uuid4(), None, shop.id):
         assert await load(storage, other) is None
-        assert not await present(storage, other, PHONE)
     assert await load(storage, shop.client_id, MINUTE - MICROSECOND) is not None
     assert await load(storage, shop.client_id, MINUTE) is None
-    assert not await present(storage, shop.client_id, PHONE, MINUTE)
+    assert not await use(storage, MINUTE)
 
 
 async def test_the_platforms_frontend_pushes_requests_of_its_own(storage: Postgres, pool: Pool, acme: UUID) -> None:
@@ -67,21 +60,9 @@ async def test_a_deleted_client_pushes_nothing(storage: Postgres, pool: Pool, ac
     assert not await push(storage, shop)
 
 
-async def test_a_request_belongs_to_the_first_browser_for_a_quarter_of_an_hour(storage: Postgres, pool: Pool, acme: UUID) -> None:
+async def test_one_of_twenty_uses_succeeds(storage: Postgres, pool: Pool, acme: UUID) -> None:
     shop = await client(pool, acme)
     await push(storage, shop)
-    assert await present(storage, shop.client_id, PHONE)
-    assert not await present(storage, shop.client_id, LAPTOP)
-    assert await present(storage, shop.client_id, PHONE, 14 * MINUTE)
-    assert await load(storage, shop.client_id, 15 * MINUTE) is not None
-    assert not await present(storage, shop.client_id, PHONE, 15 * MINUTE + MICROSECOND)  # from the first time on
-    assert not await use(storage, 15 * MINUTE + MICROSECOND)
-
-
-async def test_one_of_twenty_browsers_gets_a_request_and_one_use_succeeds(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    shop = await client(pool, acme)
-    await push(storage, shop)
-    assert sum(await run_concurrently(20, lambda number: present(storage, shop.client_id, digest(str(number))))) == 1
     assert sum(await run_concurrently(20, lambda _: use(storage))) == 1
     assert await load(storage, shop.client_id) is None
     assert await run_sql(pool, "select used_at from pushed_requests") == [(NOW + MICROSECOND,)]

@@ -22,7 +22,7 @@ from ports import Ports
 from ports.storage import Transaction
 from tests.support.builders import run_sql, sign_in
 from tests.support.identities import add_identity
-from tests.support.mfa import Authenticator, add_mfa
+from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
 COUNTRY: Final = "DE"  # the location of all addresses

@@ -36,11 +36,14 @@ from core.accounts.model.devices import (
 )
 from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
-from core.authentication import callers, login, session_start, sessions
+from core.authentication import callers, session_start, sessions
+from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.prove import prove
+from core.authentication.methods.password import Password
+from core.authentication.methods.second_factor import Code
 from core.authentication.model.dpop import PresentedToken
-from core.authentication.model.login import CredentialsInvalid, PreAuthInvalid, PreAuthToken, SignedIn
+from core.authentication.model.login import CredentialsInvalid, PreAuthInvalid, SignedIn
 from core.authentication.model.sessions import RefreshTokenInvalid, RefreshTokenReused, TokenPair
-from core.authentication.tokens import signing_keys
 from core.kernel.access import Requirement
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Anonymous
@@ -262,7 +265,7 @@ STATE = """
         array(select id from alive),
         array(select token_hash from refresh_tokens t join alive a on a.id = t.session_id where rotated_at is null),
         (select count(*) from refresh_tokens t join sessions s on s.id = t.session_id where s.user_id = w.id),
-        array(select p.id from pre_auths p where p.user_id = w.id and p.expires_at > w.now and p.failures < 5),
+        array(select p.id from sign_in_flows p where p.user_id = w.id and p.proofs_expire_at > w.now and p.failures < 5),
         array(select event_type from mfa_events e where e.user_id = w.id order by created_at),
         array(select kind from mails m where m.address = w.email order by created_at),
         array(select success from login_events e where e.user_id = w.id order by created_at),
@@ -272,7 +275,7 @@ STATE = """
             (select u::text from users u where u.id = w.other), (select m::text from mfa m where m.user_id = w.other),
             (select string_agg(d::text, ' ' order by d.id) from devices d where d.user_id = w.other),
             (select string_agg(s::text, ' ' order by s.id) from sessions s where s.user_id = w.other),
-            (select string_agg(p::text, ' ' order by p.id) from pre_auths p where p.user_id = w.other),
+            (select string_agg(p::text, ' ' order by p.id) from sign_in_flows p where p.user_id = w.other),
             (select string_agg(c::text, ' ' order by c.code_hash) from backup_codes c where c.user_id = w.other),
             (select string_agg(e::text, ' ' order by e.id) from mfa_events e where e.user_id = w.other),
             (select string_agg(e::text, ' ' order by e.id) from login_events e where e.user_id = w.other)]
@@ -284,7 +287,7 @@ ALL_OF_ONE = """
         union all select t::text from mfa t join subject w on t.user_id = w.id
         union all select t::text from backup_codes t join subject w on t.user_id = w.id
         union all select t::text from mfa_events t join subject w on t.user_id = w.id
-        union all select t::text from pre_auths t join subject w on t.user_id = w.id
+        union all select t::text from sign_in_flows t join subject w on t.user_id = w.id
         union all select t::text from devices t join subject w on t.user_id = w.id
         union all select t::text from sessions t join subject w on t.user_id = w.id
         union all select t::text from refresh_tokens t join sessions s on s.id = t.session_id join subject w on s.user_id = w.id
@@ -487,24 +490,26 @@ class PeopleMachine(RuleBasedStateMachine):
         assert right
         counter.reset()
         expected = self.expect_sign_in(profile, token, of_service)
-        if not isinstance(result, PreAuthToken):
+        if not isinstance(result, Flow):
             assert self.active_factor is None or expected.trusted
             assert result.device_token is None
             self.store_session(result, profile, expected, of_service)
             return None
         assert self.active_factor is not None
         assert not expected.trusted
-        assert result.expires_in == 600
-        claims = self.run(signing_keys.read_pre_auth, self.ports, result.token)
-        waiting = KnownPreAuth(claims, result.token, self.now + 600 * SECOND, of_service)
+        assert result.proofs_expire_at == self.now + 600 * SECOND
+        claims = PreAuthClaims(id=result.id, user_id=self.account.id, issued_at=self.now, expires_at=result.proofs_expire_at)
+        waiting = KnownPreAuth(claims, self.ports.tokens.sign_pre_auth(claims), result.proofs_expire_at, of_service)
         self.pre_auths.append(waiting)
         return waiting
 
     async def _with_password(
         self, profile: ClientProfile, password: str, token: str | None, service: ServiceContext | None
-    ) -> SignedIn | PreAuthToken:
+    ) -> SignedIn | Flow:
         client = PresentedDevice(profile.client, token)
-        return await login.sign_in_with_password(self.ports, profile.caller, self.account.email, password, client, service)
+        org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
+        flow = new_flow(self.now, Target.API, "", org_id=org_id, service_id=service_id, service=service)
+        return await prove(self.ports, profile.caller, flow, Password(self.account.email, password), client)
 
     def guesses_of(self, profile: ClientProfile, token: str | None = None) -> Counter:
         """Return the counter for passwords from this client: that of a device which knows it, or that of the address."""
@@ -562,9 +567,11 @@ class PeopleMachine(RuleBasedStateMachine):
             self.trust_tokens.append(result.device_token)
 
     async def _with_code(self, claims: PreAuthClaims, code: str, profile: ClientProfile, trust: bool, name: str | None) -> SignedIn:
-        return await login.sign_in_with_code(
-            self.ports, profile.caller, claims, code, PresentedDevice(profile.client, name=name), trust_device=trust
-        )
+        flow = replace(new_flow(self.now, Target.API, ""), id=claims.id, user_id=claims.user_id)
+        client = PresentedDevice(profile.client, name=name)
+        signed_in = await prove(self.ports, profile.caller, flow, Code(code, trusts_device=trust), client)
+        assert isinstance(signed_in, SignedIn)
+        return signed_in
 
     def code(self, kind: str) -> str:
         """Return a code of this kind, if there is one."""

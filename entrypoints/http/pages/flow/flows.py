@@ -24,7 +24,7 @@ from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
-from entrypoints.http.edge.forms import read_fields
+from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
@@ -57,7 +57,7 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
 
 async def _page_flow() -> Flow:
-    fields = await read_fields() if request.method == "POST" else request.args
+    fields = await read_form() if request.method == "POST" else request.args
     return page_flow(safe_next(fields.get("next") or ACCOUNT_PATH))
 
 
@@ -70,7 +70,7 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
     service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
     is_signed_in = await visitor_with_mfa() is not None
-    start = None if service is None else service.initiate_login_uri
+    start = None if service is None else service.access.launch_url
     name = None if start is None or service is None else service.name
     return page_response(render("authentication/flow_ended.html", is_signed_in=is_signed_in, start=start or HOME_PATH, service=name))
 

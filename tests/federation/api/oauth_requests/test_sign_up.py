@@ -11,7 +11,9 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.devices import PresentedDevice
-from core.authentication import joining
+from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.prove import prove
+from core.authentication.methods.sign_up import SignUpLink
 from core.kernel.causes import Caller
 from core.kernel.values import new_secret
 from ports import Ports
@@ -172,7 +174,8 @@ async def test_the_link_is_bound_in_the_use_case_too(browser: FakeBrowser, ports
     await sign_up(browser)
     token = (await mailed_link(ports, sent)).partition("=")[2]
     with pytest.raises(LinkInvalid):
-        await joining.sign_in_after_sign_up(ports, Caller(), token, new_secret(), PresentedDevice())
+        flow = new_flow(ports.clock.now(), Target.PAGE, "/app")
+        await prove(ports, Caller(), flow, SignUpLink(token, new_secret()), PresentedDevice())
     assert not await is_verified(pool)
 
 
