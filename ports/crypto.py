@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from core.authentication.model.dpop import NonceKey, SignedProof
-from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp
+from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken
 from core.authentication.model.tokens import SigningKey
 from core.federation.saml.model.configuration import SamlCertificate
 from core.kernel.claims import Claims, PreAuthClaims, ProgramClaims
@@ -99,12 +99,6 @@ class Tokens(Protocol):
 
     def sign(self, claims: Claims) -> str: ...
     def sign_program(self, claims: ProgramClaims) -> str: ...
-
-    def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
-        """Return a signed stamp for the thing with this hash."""
-
-    def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
-        """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return the user, session and client in an ID token of ours, even if it has expired, or its key has retired.

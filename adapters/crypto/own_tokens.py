@@ -1,12 +1,11 @@
 """ID tokens, logout tokens, pre-auth tokens and stamps. With the access tokens, they are all kinds of tokens."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from adapters.crypto.access_tokens import AccessTokens, to_time, to_uuid
-from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN, STAMP
-from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, SignInStamp, at_hash
+from adapters.crypto.signed_tokens import ID_TOKEN, LOGOUT_TOKEN, NEVER, PRE_AUTH_TOKEN
+from core.authentication.model.openid import IdToken, IdTokenHint, LogoutToken, at_hash
 from core.authentication.model.tokens import UnknownKey
 from core.kernel.claims import PreAuthClaims
 from core.kernel.errors import PreAuthExpired, TokenInvalid, WrongToken
@@ -76,21 +75,6 @@ class JwtTokens(AccessTokens):
         if claims.saml_state is not None:
             payload["saml_state"] = claims.saml_state
         return self._sign(payload, PRE_AUTH_TOKEN, claims.issued_at)
-
-    def sign_stamp(self, subject: bytes, stamp: SignInStamp) -> str:
-        """Return a signed stamp for the thing with this hash. Raises: LookupError if no key can sign."""
-        payload = {"iss": self._base_url, "at": stamp.at.timestamp(), "of": subject.hex(), "token_use": "stamp"}
-        return self._sign(payload if stamp.session_id is None else payload | {"sid": str(stamp.session_id)}, STAMP, stamp.at)
-
-    def read_stamp(self, stamp: str, subject: bytes, now: datetime) -> SignInStamp | None:
-        """Return the stamp that was signed for this subject, or None if it is not valid. The caller checks its age."""
-        try:
-            payload, _ = self._verify(stamp, STAMP, now)
-        except (TokenInvalid, WrongToken, UnknownKey):
-            return None
-        if payload.get("iss") != self._base_url or payload.get("token_use") != "stamp" or payload.get("of") != subject.hex():
-            return None
-        return SignInStamp(datetime.fromtimestamp(payload["at"], UTC), UUID(payload["sid"]) if "sid" in payload else None)
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
         """Return the user, session and client in an ID token of ours, even if it has expired. None: it is not one of ours."""

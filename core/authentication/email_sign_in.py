@@ -12,6 +12,7 @@ docs/adr/0003).
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mailbox
@@ -22,7 +23,9 @@ from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service, ServiceNotFound
-from core.authentication import login
+from core.authentication.flow.methods import Proved
+from core.authentication.flow.model import Flow
+from core.authentication.flow.prove import record_failure
 from core.authentication.model.login import (
     EMAIL,
     MAX_EMAIL_CODE_ATTEMPTS,
@@ -32,17 +35,15 @@ from core.authentication.model.login import (
     EmailSignInOrigin,
     LoginFailure,
     RequestedEmailSignIn,
-    SignInMethod,
     normalize_code,
     safe_browser_name,
 )
-from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
+from core.kernel.proofs import Method, Proof
 from core.kernel.values import Email, digest, new_secret
 
 if TYPE_CHECKING:
-    from core.authentication.model.login import PreAuthToken, SignedIn
     from ports import Ports
     from ports.storage import Transaction
 
@@ -120,43 +121,34 @@ async def verify_code(ports: Ports, caller: Caller, secret: str, code: str, clie
     is_right = hmac.compare_digest(code, attempt.code or "")
     if sign_in.user_id is None or not is_right:
         # Without an account this id matches none, and the statement takes as long.
-        await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, sign_in.user_id or sign_in.id)
+        await record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, sign_in.user_id or sign_in.id)
         raise EmailCodeWrong
     await attempt_limits.clear(ports, SecretKind.EMAIL_CODE, attempt.subject)  # the code was right, even if the sign-in fails
     return sign_in
 
 
-async def complete(
-    ports: Ports, caller: Caller, sign_in: EmailSignIn, client: PresentedDevice, *, in_browser: bool
-) -> SignedIn | PreAuthToken:
-    """Use up a request, and start a session or a pending sign-in. The caller verified the code or the link.
+@dataclass(frozen=True, slots=True)
+class EmailProof:
+    """A request whose code or link was verified. It is used up here.
 
     The email proves the mailbox. An account with an unverified address becomes verified, and keeps
-    nothing that an earlier owner of the account left behind (security A-7). In our pages the session
-    belongs to the platform, even if the API client of a service made the request.
-
-    Raises: EmailSignInEnded; ServiceNotFound.
+    nothing that an earlier owner of the account left behind (security A-7).
     """
-    service = None if in_browser else await _service_of(ports, sign_in)
 
-    async def find_account(tx: Transaction) -> tuple[Account, None]:
-        now = ports.clock.now()
-        account = await tx.accounts.lock(sign_in.user_id or sign_in.id) or refuse(EmailSignInEnded)
-        # After a change of address, the owner of the old mailbox must not get in (security A-5, A-9).
-        if not account.is_usable or account.email != sign_in.email or not await tx.email_sign_ins.redeem(sign_in.id, now):
-            raise EmailSignInEnded
-        if account.email_verified_at is None:
-            account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
-        await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
-        return account, None
+    sign_in: EmailSignIn
 
-    method = SignInMethod(EMAIL, service, in_browser)
-    saml_state = None if in_browser else sign_in.saml_state
-    return await login.sign_in_to_account(ports, caller, method, find_account, client, saml_state)
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Return what uses the request up. Raises, in the transaction: EmailSignInEnded."""
+        sign_in, now = self.sign_in, ports.clock.now()
 
+        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+            account = await tx.accounts.lock(sign_in.user_id or sign_in.id) or refuse(EmailSignInEnded)
+            # After a change of address, the owner of the old mailbox must not get in (security A-5, A-9).
+            if not account.is_usable or account.email != sign_in.email or not await tx.email_sign_ins.redeem(sign_in.id, now):
+                raise EmailSignInEnded
+            if account.email_verified_at is None:
+                account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)
+            await tx.attempt_limits.clear_of_account(SecretKind.EMAIL_CODE, account.id, account.email)
+            return account, None
 
-async def _service_of(ports: Ports, sign_in: EmailSignIn) -> ServiceContext | None:
-    if sign_in.service_id is None or sign_in.saml_state is not None:
-        return None
-    async with ports.storage.reading() as read:
-        return await read.services.context_by_id(sign_in.service_id) or refuse(ServiceNotFound)
+        return Proved(proof=Proof(Method.EMAIL, now), lock=lock)

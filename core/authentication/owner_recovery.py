@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
-from core.authentication import events, login
-from core.authentication.model.login import PreAuthToken, SignedIn, SignInMethod
-from core.kernel.causes import SYSTEM, Caller
-from core.kernel.errors import Invalid, NotFound, refuse
+from core.authentication import events
+from core.kernel.causes import SYSTEM
+from core.kernel.errors import Invalid, NotFound
 from core.kernel.providers import OwnMethod
 from core.kernel.values import Email, digest, new_secret
 
@@ -85,21 +83,3 @@ async def link_is_live(ports: Ports, token: str) -> bool:
     """Return whether a link works now, without using it up."""
     async with ports.storage.reading() as read:
         return await read.one_time_tokens.live_email(digest(token), TokenPurpose.RECOVER_OWNER, ports.clock.now()) is not None
-
-
-async def sign_in(ports: Ports, caller: Caller, token: str, client: PresentedDevice) -> SignedIn | PreAuthToken:
-    """Use up a link, and start a browser session. The link replaces the password; the second factor stays required (security A-10).
-
-    Raises: RecoveryLinkInvalid.
-    """
-
-    async def find_account(tx: Transaction) -> tuple[Account, None]:
-        token_hash = digest(token)
-        account = await tx.accounts.lock_by_token(token_hash, TokenPurpose.RECOVER_OWNER) or refuse(RecoveryLinkInvalid)
-        sent_for = await tx.one_time_tokens.redeem(token_hash, TokenPurpose.RECOVER_OWNER, ports.clock.now())
-        if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
-            raise RecoveryLinkInvalid
-        tx.record(events.owner_recovered(account.id))
-        return account, None
-
-    return await login.sign_in_to_account(ports, caller, SignInMethod(METHOD, None, in_browser=True), find_account, client)

@@ -16,7 +16,7 @@ from core.authentication.model.login import PASSWORD, NeedsCodeFlow, RedeemedGra
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
-from core.kernel.proofs import Method, complete, first_method_of, first_proof
+from core.kernel.proofs import Method, first_method_of
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -26,31 +26,29 @@ if TYPE_CHECKING:
 
 async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, now: datetime) -> SignedIn:
     """Start the session of a sign-in after all required factors were verified. Raises: NeedsCodeFlow."""
-    person, account, method = sign_in.person, sign_in.account, sign_in.method
+    person, account = sign_in.person, sign_in.account
     entitlement, device = NO_ENTITLEMENT, sign_in.device.device
-    if method.service is not None:
-        service, entitlement = await enroll_end_user(tx, method.service, account.id, now)
+    if sign_in.service is not None:
+        service, entitlement = await enroll_end_user(tx, sign_in.service, account.id, now)
         if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
-    device_token = await devices.remember_device(
-        tx, sign_in.device, now, second_factor=sign_in.second is not None, trust=sign_in.trust_device
-    )
-    first = first_proof(method.provider, now, is_fresh=method.is_fresh)
+    has_second = any(proof.is_second for proof in sign_in.proofs)
+    device_token = await devices.remember_device(tx, sign_in.device, now, second_factor=has_second, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,
         user_id=account.id,
         caller=person,
-        service=method.service,
+        service=sign_in.service,
         device_id=device.id,
-        proofs=(first,) if sign_in.second is None else complete(first, sign_in.second),
+        proofs=sign_in.proofs,
     )
     session, secret = sessions.new_session(ports, start, now), new_secret()
-    if method.in_browser:
+    if sign_in.in_browser:
         await tx.logins.begin_browser_session(session, digest(secret), device)
     else:
         await tx.logins.begin_session(session, digest(secret), device)
     await _warn_of_risk(tx, account, device, now)
-    tx.record(events.signed_in(account.id, method.provider, method.service))
+    tx.record(events.signed_in(account.id, first_method_of(sign_in.proofs) or PASSWORD, sign_in.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 

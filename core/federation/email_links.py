@@ -9,9 +9,9 @@ from core.accounts import accounts
 from core.accounts.model.accounts import VerifiedEmail
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import LinkContinuation, TokenPurpose
-from core.authentication import joining
-from core.authentication.model.login import PreAuthToken
-from core.federation.sign_in import BrowserSignIn, BrowserTarget, SignUpCredentials, sign_in
+from core.authentication.flow.model import Flow
+from core.authentication.methods.sign_up import SignUpLink, is_of_browser
+from core.federation.sign_in import BrowserSignIn, sign_in_browser
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
 from core.tenancy import branding
@@ -37,15 +37,15 @@ async def find(ports: Ports, purpose: TokenPurpose, token: str) -> EmailLink:
 
 
 async def verify(
-    ports: Ports, caller: Caller, link: EmailLink, user: Visitor | None, target: BrowserTarget, client: PresentedDevice
-) -> VerifiedEmail | BrowserSignIn | PreAuthToken:
+    ports: Ports, caller: Caller, link: EmailLink, user: Visitor | None, flow: Flow, cookie: str | None, client: PresentedDevice
+) -> VerifiedEmail | BrowserSignIn | Flow:
     """Verify the address that the link was sent to. In the browser of the sign-up, also sign the user in.
 
-    `user` is signed in in this browser already, and stays so.
+    `user` is signed in in this browser already, and stays so. `cookie` is that of a session to replace, if any.
 
-    Raises: the errors of `accounts.verify_email` and `joining.sign_in_after_sign_up`.
+    Raises: the errors of `accounts.verify_email` and `prove`.
     """
     device = client.device_id
-    if user is None and device is not None and joining.is_of_browser(link.continuation, device):
-        return await sign_in(ports, caller, SignUpCredentials(link.token, device), target, client)
+    if user is None and device is not None and is_of_browser(link.continuation, device):
+        return await sign_in_browser(ports, caller, flow, SignUpLink(link.token, device), cookie, client)
     return await accounts.verify_email(ports, caller, link.token)

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
-from core.applications.model.services import Service
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import email_sign_in
+from core.authentication.email_sign_in import EmailProof
+from core.authentication.flow.model import Flow, Target, new_flow
 from core.authentication.model import login as email_sign_in_model
 from core.authentication.model.login import EmailSignIn, EmailSignInOff, EmailSignInOrigin, PreAuthToken, RequestedEmailSignIn
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserSignIn, BrowserTarget
+from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserSignIn
 from core.kernel.causes import Caller
+from core.kernel.errors import refuse
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.values import Email
 
@@ -33,11 +36,10 @@ class OpenedLink:
     after: str  # the path where this browser continues
 
 
-async def request_in_browser(ports: Ports, caller: Caller, email: Email, next_path: str) -> RequestedEmailSignIn:
-    """Queue an email for a browser that continues at this path. Raises: EmailSignInOff, ServiceNotFound."""
-    service = await sign_in_flow.service_at(ports, next_path)
+async def request_in_browser(ports: Ports, caller: Caller, email: Email, service: Service | None, path: str) -> RequestedEmailSignIn:
+    """Queue an email for a browser that signs in to this service and continues at this path. Raises: EmailSignInOff, ServiceNotFound."""
     _check_is_on(ports, service)
-    return await email_sign_in.add_request(ports, caller, email, service, in_browser=True, after=next_path)
+    return await email_sign_in.add_request(ports, caller, email, service, in_browser=True, after=path)
 
 
 async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget) -> RequestedEmailSignIn:
@@ -59,19 +61,26 @@ async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str
     """Complete an API client's sign-in with the code of the email. Raises: EmailSignInOff."""
     sign_in = await email_sign_in.verify_code(ports, caller, secret, code, client, in_browser=False)
     await _check_is_still_on(ports, sign_in)
-    outcome = await email_sign_in.complete(ports, caller, sign_in, client, in_browser=False)
-    return outcome if isinstance(outcome, PreAuthToken) else await sign_in_flow.finish_in_api(ports, caller, outcome, sign_in.saml_state)
+    service = None
+    if sign_in.service_id is not None and sign_in.saml_state is None:
+        async with ports.storage.reading() as read:
+            service = await read.services.context_by_id(sign_in.service_id) or refuse(ServiceNotFound)
+    org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
+    state, now = sign_in.saml_state or "", ports.clock.now()
+    flow = new_flow(now, Target.API, state, org_id=org_id, service_id=service_id, service=service)
+    return await sign_in_flow.continue_over_api(ports, caller, flow, EmailProof(sign_in), client)
 
 
 async def sign_in_browser_with_code(
-    ports: Ports, caller: Caller, secret: str, code: str, target: BrowserTarget, client: PresentedDevice
-) -> BrowserSignIn | PreAuthToken:
+    ports: Ports, caller: Caller, flow: Flow, secret: str, code: str, cookie: str | None, client: PresentedDevice
+) -> BrowserSignIn | Flow:
     """Complete a browser's sign-in with the code of the email.
 
-    Raises: EmailSignInOff; the errors of `email_sign_in.verify_code` and `email_sign_in.complete`.
+    Raises: EmailSignInOff; the errors of `email_sign_in.verify_code` and `sign_in_browser`.
     """
     sign_in = await email_sign_in.verify_code(ports, caller, secret, code, client, in_browser=True)
-    return await _complete_in_browser(ports, caller, sign_in, target, client)
+    await _check_is_still_on(ports, sign_in)
+    return await sign_in_flow.sign_in_browser(ports, caller, flow, EmailProof(sign_in), cookie, client)
 
 
 async def open_link(ports: Ports, token: str, secret: str | None) -> OpenedLink:
@@ -89,21 +98,14 @@ async def open_link(ports: Ports, token: str, secret: str | None) -> OpenedLink:
 
 
 async def sign_in_browser_with_link(
-    ports: Ports, caller: Caller, link: OpenedLink, cookie: str | None, client: PresentedDevice
-) -> BrowserSignIn | PreAuthToken:
+    ports: Ports, caller: Caller, flow: Flow, link: OpenedLink, cookie: str | None, client: PresentedDevice
+) -> BrowserSignIn | Flow:
     """Sign in the browser that opened the link, after the user confirmed it.
 
-    Raises: EmailSignInOff; the errors of `email_sign_in.complete`.
+    Raises: EmailSignInOff; the errors of `sign_in_browser`.
     """
-    return await _complete_in_browser(ports, caller, link.sign_in, BrowserTarget(link.after, cookie), client)
-
-
-async def _complete_in_browser(
-    ports: Ports, caller: Caller, sign_in: EmailSignIn, target: BrowserTarget, client: PresentedDevice
-) -> BrowserSignIn | PreAuthToken:
-    await _check_is_still_on(ports, sign_in)
-    outcome = await email_sign_in.complete(ports, caller, sign_in, target.restrict_trust(client), in_browser=True)
-    return outcome if isinstance(outcome, PreAuthToken) else await sign_in_flow.finish_in_browser(ports, caller, target, outcome)
+    await _check_is_still_on(ports, link.sign_in)
+    return await sign_in_flow.sign_in_browser(ports, caller, flow, EmailProof(link.sign_in), cookie, client)
 
 
 def _check_is_on(ports: Ports, service: Service | None) -> None:

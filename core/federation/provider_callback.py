@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from core.accounts.model.devices import PresentedDevice
 from core.authentication import browser as browser_sessions
-from core.authentication.model.login import PreAuthToken
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, ProviderState, ProviderStateUnknown
 from core.federation.oauth.model.authorization import AuthorizationResponse
-from core.federation.sign_in import BrowserSignIn, BrowserTarget, ProviderCredentials, sign_in
 from core.federation.upstream import session_links, social
+from core.federation.upstream.social import ProviderIdentity
 from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import ProviderFailed, Refusal, SessionEnded, refuse
@@ -41,9 +39,9 @@ class ErrorReported:
 
 @dataclass(frozen=True, slots=True)
 class SignInStep:
-    """The result of the sign-in: a browser session, or a pre-auth token. `next_path` is the page to continue at."""
+    """The user was authenticated by a provider. The browser continues at `next_path`."""
 
-    outcome: BrowserSignIn | PreAuthToken
+    method: ProviderIdentity
     next_path: str
 
 
@@ -70,7 +68,7 @@ class NotSignedInAgain:
 CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked | SignedInAgain | NotSignedInAgain
 
 
-async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client: PresentedDevice, base_url: str) -> CallbackResult:
+async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, base_url: str) -> CallbackResult:
     """Sign the user in, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the redirect that reports it to the waiting
@@ -82,16 +80,14 @@ async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, client:
     """
     pending = await social.consume_state(ports, returned.provider_name, returned.browser, returned.state)
     try:
-        return await _finish(ports, caller, pending, returned, client, base_url)
+        return await _finish(ports, caller, pending, returned, base_url)
     except Refusal as refusal:
         if not pending.reauthenticates:
             raise
         return NotSignedInAgain(refusal, pending.after)
 
 
-async def _finish(
-    ports: Ports, caller: Caller, pending: ProviderState, returned: ProviderReturn, client: PresentedDevice, base_url: str
-) -> CallbackResult:
+async def _finish(ports: Ports, caller: Caller, pending: ProviderState, returned: ProviderReturn, base_url: str) -> CallbackResult:
     browser, state = returned.browser or refuse(ProviderStateUnknown), returned.state or refuse(ProviderStateUnknown)
     try:
         identity = await social.fetch_identity(ports, pending, browser, state, base_url, returned.answer)
@@ -102,8 +98,7 @@ async def _finish(
             raise
         return ErrorReported(response, failure.code)
     if pending.user_id is None:
-        target = BrowserTarget(pending.after, returned.session_cookie)
-        return SignInStep(await sign_in(ports, caller, ProviderCredentials(pending, identity), target, client), pending.after)
+        return SignInStep(ProviderIdentity(pending, identity), pending.after)
     visitor = await _visitor(ports, caller, returned.session_cookie)
     await session_links.complete_for_session(ports, caller, pending, identity, visitor)
     return SignedInAgain(pending.after) if pending.reauthenticates else IdentityLinked()

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import NoAccessToService
+from core.authentication.flow.steps import Step
 from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
-from core.federation.oauth import authorization_steps
-from core.federation.oauth.authorization_steps import Step
+from core.federation.oauth import target
 from core.federation.oauth.model.authorization import (
     Authorization,
     AuthorizationRefused,
@@ -91,17 +91,16 @@ async def _preview_openid(
     authorization = Authorization(request, service, context, request.redirect_uri)
     redirect_uri = request.redirect_uri or ""
     try:
-        openid = authorization_steps.parse(ports, authorization, base_url)
-        step = await authorization_steps.find_next_step(ports, visitor, authorization, openid)
+        step, grant = await target.find_step(ports, visitor, target.check(ports, authorization, base_url))
     except AuthorizationRefused as refusal:
         return OpenIdPreview(PreviewOutcome.REFUSED, redirect_uri, error=refusal.oauth_error, message=refusal.message)
-    if step.step is Step.SIGN_IN:
+    if step is Step.SIGN_IN:
         return OpenIdPreview(PreviewOutcome.SIGN_IN, redirect_uri)
-    outcome = PreviewOutcome.CONSENT if step.step is Step.CONSENT else PreviewOutcome.SIGNED_IN
-    if step.grant is None:  # without the scope openid
+    outcome = PreviewOutcome.CONSENT if step in (Step.CONFIRM, Step.CONSENT) else PreviewOutcome.SIGNED_IN
+    if grant is None:  # without the scope openid
         return OpenIdPreview(outcome, redirect_uri)
-    id_token, userinfo = await _claims(ports, visitor, context, step.grant)
-    return OpenIdPreview(outcome, redirect_uri, scope=step.grant.scope, id_token=id_token, userinfo=userinfo)
+    id_token, userinfo = await _claims(ports, visitor, context, grant)
+    return OpenIdPreview(outcome, redirect_uri, scope=grant.scope, id_token=id_token, userinfo=userinfo)
 
 
 async def _claims(

@@ -10,7 +10,9 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import MfaEnrollment
+from core.authentication.flow.steps import Step
 from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.openid import OpenIdGrant
 from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Proofs
@@ -72,6 +74,10 @@ class Flow:
     def is_open(self, now: datetime) -> bool:
         return self.closed_at is None and self.expires_at > now
 
+    def waits_for_code(self, now: datetime) -> bool:
+        """Return whether a first factor was proved, and the second one is still missing."""
+        return self.proofs_expire_at is not None and self.proofs_expire_at > now
+
 
 def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: object) -> Flow:
     """Return a flow that is not stored yet."""
@@ -95,3 +101,11 @@ class CodeAttempt:
     account: Account
     enrollment: MfaEnrollment | None
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The page that must be shown next, and what it asks the user to agree to, if anything."""
+
+    step: Step
+    grant: OpenIdGrant | None = None

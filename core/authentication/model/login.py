@@ -10,10 +10,8 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch, Location, PresentedDevice
-from core.accounts.model.mfa import MfaEnrollment
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.dpop import KeyBinding
-from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.sessions import Grant, Session
 from core.billing.model.subscriptions import Entitlement
@@ -22,7 +20,7 @@ from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.policy import Policy
-from core.kernel.proofs import Proof, Proofs
+from core.kernel.proofs import Proofs
 from core.kernel.providers import OwnMethod
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
@@ -44,6 +42,8 @@ class EmailNotVerified(Unauthenticated):
 class AccountClosed(Unauthenticated):
     """This account is closed, so you cannot sign in to it. Ask your organization's administrators."""
 
+    user_id: UUID | None = None  # of the account
+
 
 class NeedsCodeFlow(Invalid):
     """This application cannot sign users in with a password. Use the authorization code flow with PKCE in a browser."""
@@ -59,27 +59,17 @@ class PreAuthInvalid(Unauthenticated):
 SERVICE_REFUSALS = (NotFound, OrganizationNotActive, NeedsCodeFlow, BlockedByDirectory, NoAccessToService)
 
 
-@dataclass(frozen=True, slots=True)
-class SignInMethod:
-    """The identity provider and the service of a sign-in, and whether it uses our own pages."""
-
-    provider: str  # of OwnMethod, or the name of an identity provider
-    service: ServiceContext | None  # None for the platform itself
-    in_browser: bool
-    is_fresh: bool = True  # False if an identity provider may have authenticated the user earlier
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedSignIn:
-    """A sign-in after the first factor, or both, were verified. The account is locked and usable."""
+    """A sign-in after all required factors were verified. The account is locked and usable."""
 
     person: Person  # its session_id becomes the id of the new session
     account: Account
-    method: SignInMethod
+    proofs: Proofs
+    service: ServiceContext | None  # None for the platform itself
+    in_browser: bool  # on our own pages
     device: DeviceMatch
-    pending_identity: PendingIdentity | None = None  # to link when all required factors are verified
-    second: Proof | None = None  # of the second factor, if it was verified too
-    trust_device: bool = False  # skip the second factor on this device for a while
+    trusts_device: bool = False  # skip the second factor on this device for a while
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,29 +91,6 @@ class RedeemedGrant:
     openid: OpenIdGrant | None = None
     nonce: str | None = None
     key: KeyBinding | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PendingSignIn:
-    """A sign-in with a verified first factor that still needs the second factor. Times are UTC."""
-
-    id: UUID
-    user_id: UUID
-    service_id: UUID | None
-    provider: str
-    created_at: datetime
-    expires_at: datetime
-    identity: PendingIdentity | None = None  # to link when the second factor is verified
-
-
-@dataclass(frozen=True, slots=True)
-class MfaAttempt:
-    """A counted attempt at the second factor of a pending sign-in, with the data to check the code."""
-
-    pending: PendingSignIn
-    account: Account
-    enrollment: MfaEnrollment | None
-    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
 @dataclass(frozen=True, slots=True)

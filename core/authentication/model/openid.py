@@ -208,14 +208,6 @@ class IdTokenHint:
     session_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class SignInStamp:
-    """When a request asked its user to sign in, and the session that the browser had then."""
-
-    at: datetime  # UTC
-    session_id: UUID | None  # None without a session
-
-
 def parse_scope(text: str | None) -> tuple[Scope, ...]:
     """Return the known scopes in a scope parameter. Unknown ones are ignored (OpenID Connect Core section 3.1.2.1)."""
     names = frozenset((text or "").split(" "))

@@ -22,7 +22,8 @@ from core.accounts.model.attempt_limits import SecretKind, session_subject
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
-from core.authentication import events, login
+from core.authentication import events
+from core.authentication.flow.prove import record_failure
 from core.authentication.identities import add_ticket
 from core.authentication.model import login as login_model
 from core.authentication.model.identities import parse_provider
@@ -193,7 +194,7 @@ async def _verify_password(ports: Ports, caller: Person, account: Account, passw
     subject = session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     if not await ports.passwords.verify(account.password_hash, password) or account.password_hash is None:
-        await login.record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, account.id)
+        await record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, account.id)
         raise PasswordWrong
     await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
 
@@ -214,7 +215,7 @@ async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, t
         if hmac.compare_digest(code_hash, emailed.code_hash):
             await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
             return code_hash
-    await login.record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, account.id)
+    await record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, account.id)
     raise EmailedCodeWrong
 
 
@@ -234,5 +235,5 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
         return await codes.verify(ports, account.id, enrollment, code)
     except CodeWrong:
         await codes.log_failure(ports, caller, account.id)
-        await login.record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
+        await record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
         raise

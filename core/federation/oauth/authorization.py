@@ -19,6 +19,7 @@ from core.accounts.model.accounts import Account
 from core.applications import services
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import sessions
+from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
 from core.authentication.model.login import LoginFailure, RedeemedGrant
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant, asked_scopes
@@ -59,7 +60,7 @@ from core.kernel.access import OrganizationNotFound, require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
 from core.kernel.causes import Caller
 from core.kernel.claims import FRONTEND_CLIENT_ID
-from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, Refusal, refuse
+from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.proofs import Strength, strength_of
 from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
 from core.programs import api_resources
@@ -79,8 +80,7 @@ async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization
     Refusals are shown on an error page, because the browser must not be redirected to an
     unvalidated redirect URI.
 
-    If the request refers to one that its client has pushed, the pushed request is returned. The caller
-    has bound it to the browser (`pushed_requests.present`).
+    If the request refers to one that its client has pushed, the pushed request is returned.
 
     Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
@@ -105,7 +105,7 @@ async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationReques
     """Return the pushed request of this client. The other parameters are ignored (RFC 9126 section 4). Raises: RequestUriInvalid."""
     request_uri = request.request_uri or ""
     parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
-    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri, request.asked)
+    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
 
 
 async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
@@ -137,26 +137,17 @@ def _frontend_callback(ports: Ports) -> str | None:
     return None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
 
 
-async def authorization_at(ports: Ports, path: str) -> Authorization | None:
-    """Return the valid authorization request that continues at this path, or None."""
-    request = AuthorizationRequest.from_path(path)
-    if request is None:
-        return None
-    try:
-        return await validate(ports, request)
-    except Refusal:
-        return None
-
-
 # The user in the browser
 
 
-async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorization, grant: OpenIdGrant | None, *, agreed: bool) -> str:
-    """Issue a code and return it. It works once, within 60 seconds (security O-4).
+async def issue_code(
+    ports: Ports, visitor: Visitor, authorization: Authorization, grant: OpenIdGrant | None, flow: Flow | None, *, agreed: bool
+) -> str:
+    """Issue a code and return it. It works once, within 60 seconds (security O-4). It ends the flow, if there is one.
 
     `agreed`: the user has just agreed to the scopes of the grant, which is remembered.
 
-    Raises: MfaMissing, ServiceNotFound; RequestUriInvalid if a pushed request was used before;
+    Raises: MfaMissing, ServiceNotFound; FlowEnded, RequestUriInvalid if the flow or a pushed request was used before;
     AccessDenied if the user has just withdrawn the consent.
     """
     require_mfa(visitor)
@@ -175,7 +166,10 @@ async def issue_code(ports: Ports, visitor: Visitor, authorization: Authorizatio
     )
     async with ports.storage.transaction(by=visitor) as tx:
         await own_account.lock_own_account(tx, visitor, now)
-        if isinstance(authorization.request, PushedRequest) and not await tx.pushed_requests.use(authorization.request.hash, now):
+        if flow is not None:
+            if not await tx.flows.close(flow, now):
+                raise FlowEnded
+        elif isinstance(authorization.request, PushedRequest) and not await tx.pushed_requests.use(authorization.request.hash, now):
             raise RequestUriInvalid
         if not await tx.authorization_codes.add(record, digest(code)):
             raise ServiceNotFound

@@ -3,9 +3,8 @@
 A client sends its authorization request here first, and authenticates. The browser gets only a
 reference to it. So users cannot change the request, and its length does not matter.
 
-A request must be presented within 60 seconds. Then it belongs to the browser that presented it, which
-may come back to it for 15 minutes, for example after the sign-in. It is used up when a code or an
-error goes to the client.
+A request must be presented within 60 seconds. It is used up when a code or an error goes to the client, or
+when a sign-in begins with it, which then keeps it (`target.begin`).
 """
 
 from __future__ import annotations
@@ -15,21 +14,17 @@ from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import ProofInvalid, ProofUse
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_steps
-from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
+from core.federation.oauth import target
+from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.pushed_requests import (
-    ATTEMPT_TTL,
     PREFIX,
     PRESENTED_WITHIN,
     PushedRedirectUriMissing,
     PushedRequest,
     PushRefused,
-    RequestUriInvalid,
     RequestUriPushed,
     StoredRequest,
-    is_pushed,
-    parse_client_id,
 )
 from core.kernel.errors import ClientInvalid
 from core.kernel.values import digest, new_secret
@@ -65,47 +60,11 @@ async def push(
             raise ProofInvalid("its key is not that of dpop_jkt")
         request = replace(request, dpop_jkt=proof.thumbprint)
     secret, now = new_secret(), ports.clock.now()
-    own = replace(request, client_id=client_id_text(client), asked=None)
+    own = replace(request, client_id=client_id_text(client))
     pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
-    authorization_steps.parse(ports, await oauth.validate(ports, pushed), base_url)
+    target.check(ports, await oauth.validate(ports, pushed), base_url)
     stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
     async with ports.storage.autocommit() as statements:
         if not await statements.pushed_requests.add(stored):
             raise ClientInvalid
     return PREFIX + secret
-
-
-async def present(ports: Ports, request: AuthorizationRequest, browser: str | None) -> Authorization:
-    """Return the checked request. A pushed one is bound to the browser with this cookie.
-
-    Raises: RequestUriInvalid if the request is unknown, expired or used, or belongs to another client or
-    browser, or if the browser has no cookie.
-    """
-    await _bind(ports, request, browser)
-    return await oauth.validate(ports, request)
-
-
-async def _bind(ports: Ports, request: AuthorizationRequest, browser: str | None) -> None:
-    """Bind a pushed request to the browser. Other requests need no binding."""
-    if not is_pushed(request.request_uri):
-        return
-    if browser is None:
-        raise RequestUriInvalid
-    pushed, now = PushedRequest(client_id=request.client_id, request_uri=request.request_uri), ports.clock.now()
-    async with ports.storage.autocommit() as statements:
-        is_bound = await statements.pushed_requests.present(
-            pushed.hash, parse_client_id(request.client_id), digest(browser), now, now + ATTEMPT_TTL
-        )
-    if not is_bound:
-        raise RequestUriInvalid
-
-
-async def finish(ports: Ports, request: AuthorizationRequest) -> None:
-    """Use up a pushed request, because an error goes to its client. Other requests are not stored.
-
-    Raises: RequestUriInvalid if the request was used before.
-    """
-    if isinstance(request, PushedRequest):
-        async with ports.storage.autocommit() as statements:
-            if not await statements.pushed_requests.use(request.hash, ports.clock.now()):
-                raise RequestUriInvalid

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
-from core.authentication import login
+from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
 from core.federation.saml.model.configuration import endpoint_path
 from core.federation.saml.model.sign_on import SignOnNotFound
@@ -100,5 +100,5 @@ async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: 
     async with ports.storage.transaction(by=caller) as tx:
         completed = await tx.saml_sign_ons.complete_sign_in(digest(state), session.user_id, session.id, digest(ticket), ports.clock.now())
     org_id, org_slug, service_id, service_slug = completed or refuse(SignOnNotFound)
-    await login.confirm_membership_if_admitted(ports, signed_in, org_id, service_id)
+    await confirm_membership_if_admitted(ports, signed_in, org_id, service_id)
     return continuation_path(org_slug, service_slug, state, ticket)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hmac
 import re
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -23,9 +23,11 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service, ServiceNotFound
-from core.authentication import login, oauth_credentials
+from core.authentication import oauth_credentials
+from core.authentication.flow.methods import Proved
+from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity, ProviderUnknown, parse_provider
-from core.authentication.model.login import LoginFailure, PreAuthToken, SignedIn
+from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
     MAX_STATE_LENGTH,
     NO_TARGET,
@@ -45,15 +47,16 @@ from core.federation.model.sign_in import (
     SignedInAsAnotherUser,
 )
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_steps, pushed_requests
+from core.federation.oauth import pushed_requests
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest, AuthorizationResponse, check_request, respond
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, check_request, respond
 from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.causes import Caller
-from core.kernel.errors import OrganizationNotActive, ProviderFailed, refuse
+from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
+from core.kernel.proofs import first_proof
 from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
@@ -69,12 +72,11 @@ _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 a
 # The sign-in page
 
 
-async def available_providers(ports: Ports, after: str, authorization: Authorization | None, *, fresh_only: bool) -> dict[Provider, str]:
+async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[Provider, str]:
     """Return the path that starts a sign-in at each available identity provider.
 
-    A provider is available if the platform or the application has credentials there. `after` is the
-    path where the user continues, and `authorization` the application's request, if any. With
-    `fresh_only`, return only providers that can reauthenticate the user.
+    A provider is available if the platform or the application that waits for the flow has credentials there.
+    With `fresh_only`, return only providers that can reauthenticate the user.
     """
     configured = [
         provider
@@ -82,10 +84,10 @@ async def available_providers(ports: Ports, after: str, authorization: Authoriza
         if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
     ]
     service_providers: list[Provider] = []
-    if configured and authorization is not None and authorization.service is not None:
+    if configured and service is not None:
         async with ports.storage.reading() as read:
-            service_providers = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
-    query = urlencode({"next": after}) if authorization is None else authorization.request.query
+            service_providers = await read.oauth_credentials.list_providers(service.org_id, service.id)
+    query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
     available = oauth_credentials.platform_providers(ports).union(service_providers)
     return {provider: f"/auth/{provider.value}?{query}" for provider in configured if provider in available}
 
@@ -238,12 +240,12 @@ async def _authentication_request(
 async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
     if pending.reauthenticates:
         return pending.created_at if pending.provider in SUPPORTS_REAUTHENTICATION else None
-    return await fresh_sign_in_since(ports, pending.after)
+    return await saml_pending.fresh_sign_in_since(ports, pending.after)
 
 
-async def fresh_sign_in_since(ports: Ports, path: str) -> datetime | None:
-    """Return the time (UTC) since when the application at this path has waited for a fresh sign-in, or None if it accepts a session."""
-    return authorization_steps.asked_at(ports, path) or await saml_pending.fresh_sign_in_since(ports, path)
+async def fresh_since(ports: Ports, flow: Flow) -> datetime | None:
+    """Return the time (UTC) since when the application has waited for a fresh sign-in, or None if it accepts a session."""
+    return flow.begun_at if flow.wants_fresh else await saml_pending.fresh_sign_in_since(ports, flow.request)
 
 
 # Back from the provider
@@ -302,20 +304,30 @@ async def error_response(ports: Ports, pending: ProviderState, error: str, base_
     return respond(authorization, base_url, error=error)
 
 
-async def sign_in(
-    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, client: PresentedDevice
-) -> SignedIn | PreAuthToken:
-    """Start a browser session for this identity, or return a pre-auth token if the second factor is still required.
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """A user whom an identity provider authenticated. `state` was stored when the browser went to the provider."""
 
-    Raises: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown, ServiceNotFound,
-    OrganizationNotActive, AccountClosed.
-    """
-    try:
-        find_account = partial(_find_account, ports, pending, identity)
-        return await login.sign_in_with_identity(ports, caller, pending.provider, find_account, client, is_fresh=identity.is_fresh)
-    except (ProviderEmailMissing, ProviderEmailTaken):
-        ports.metrics.login_failed(LoginFailure.ADDRESS)
-        raise
+    state: ProviderState
+    identity: FederatedIdentity
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Return what finds or creates the account.
+
+        Raises, in the transaction: ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown,
+        ServiceNotFound, OrganizationNotActive.
+        """
+        pending, identity = self.state, self.identity
+
+        async def lock(tx: Transaction, _: Caller) -> tuple[Account, PendingIdentity | None]:
+            return await _find_account(ports, pending, identity, tx)
+
+        async def refused(refusal: Refusal) -> None:
+            if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
+                ports.metrics.login_failed(LoginFailure.ADDRESS)
+
+        proof = first_proof(pending.provider.value, ports.clock.now(), is_fresh=identity.is_fresh)
+        return Proved(proof=proof, lock=lock, refused=refused)
 
 
 async def _find_account(

@@ -40,14 +40,6 @@ class PushedRequests(Repository):
         sql = f"select p.parameters from pushed_requests p where {LIVE}"
         return await self._one(lambda row: str(row[0]), sql, request_hash=request_hash, client_id=client_id, now=now)
 
-    async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
-        sql = f"""
-            update pushed_requests p set browser_hash = %(browser_hash)s,
-                                         expires_at = case when p.browser_hash is null then %(until)s else p.expires_at end
-            where {LIVE} and (p.browser_hash is null or p.browser_hash = %(browser_hash)s)
-            returning 1"""
-        return await self._exists(sql, request_hash=request_hash, client_id=client_id, browser_hash=browser_hash, now=now, until=until)
-
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         # The caller has loaded the request of its client.
         sql = """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
@@ -114,7 +114,6 @@ class AuthorizationRequest:
     request_uri: str | None = None
     registration: str | None = None
     dpop_jkt: str | None = None  # the thumbprint of the key that may redeem the code (RFC 9449 section 10)
-    asked: str | None = None  # our own stamp (`authorization_steps`)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> AuthorizationRequest:
@@ -123,12 +122,6 @@ class AuthorizationRequest:
         Empty and unknown fields are ignored (RFC 6749 section 3.1).
         """
         return cls(**{name: fields[name] for name in cls.__slots__ if fields.get(name)})
-
-    @classmethod
-    def from_path(cls, path: str) -> AuthorizationRequest | None:
-        """Return the request at this path of ours, or None if it is not the path of the authorization endpoint."""
-        endpoint, _, query = path.partition("?")
-        return cls.from_fields(dict(parse_qsl(query))) if endpoint == AUTHORIZE_PATH else None
 
     @property
     def query(self) -> str:

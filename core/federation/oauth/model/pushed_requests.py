@@ -17,7 +17,6 @@ from core.kernel.values import digest, parse_id
 PAR_PATH: Final = "/auth/par"
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 PRESENTED_WITHIN: Final = timedelta(seconds=60)
-ATTEMPT_TTL: Final = timedelta(minutes=15)  # in which the browser that presented the request may come back to it
 
 
 class RequestUriInvalid(Invalid):
@@ -48,24 +47,19 @@ class PushedRequestRequired(AuthorizationRefused):
 class PushedRequest(AuthorizationRequest):
     """An authorization request that its client has pushed. `request_uri` is ours.
 
-    The URL in the browser contains only the client id, the request_uri and our own stamp.
+    The URL in the browser contains only the client id and the request_uri.
     """
-
-    @property
-    def query(self) -> str:
-        fields_in_url = {"client_id": self.client_id, "request_uri": self.request_uri, "asked": self.asked}
-        return urlencode({name: value for name, value in fields_in_url.items() if value is not None})
 
     @property
     def parameters(self) -> str:
         """The parameters that the client has pushed, as a query string."""
-        pushed = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("request_uri", "asked")}
+        pushed = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "request_uri"}
         return urlencode({name: value for name, value in pushed.items() if value is not None})
 
     @classmethod
-    def from_parameters(cls, parameters: str, request_uri: str, asked: str | None = None) -> PushedRequest:
-        """Return the request with these stored parameters. `asked` is the stamp in the browser's address."""
-        return cls(**{**dict(parse_qsl(parameters)), "request_uri": request_uri, **({} if asked is None else {"asked": asked})})
+    def from_parameters(cls, parameters: str, request_uri: str) -> PushedRequest:
+        """Return the request with these stored parameters."""
+        return cls(**{**dict(parse_qsl(parameters)), "request_uri": request_uri})
 
     @property
     def hash(self) -> bytes:

@@ -6,10 +6,12 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.authentication import sessions
+from core.authentication.methods.password import Password
+from core.authentication.methods.second_factor import Code
 from core.authentication.model.login import PreAuthToken
 from core.authentication.model.sessions import TokenPair
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import ApiSignIn, ApiTarget, CodeCredentials, PasswordCredentials
+from core.federation.sign_in import ApiSignIn, ApiTarget
 from core.kernel.rate_limits import LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.base.context import app_context, caller, client, ports, signed_in
@@ -92,8 +94,8 @@ async def login(data: LoginRequest) -> LoginResponse:
     guesses of strangers do not lock the user out there.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
-    credentials = PasswordCredentials(Email(data.email), data.password)
-    return to_login_response(await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(data.device_token)))
+    password = Password(Email(data.email), data.password)
+    return to_login_response(await sign_in_flow.sign_in_over_api(ports(), caller(), password, target, client(data.device_token)))
 
 
 class MfaVerificationRequest(RequestModel):
@@ -116,11 +118,8 @@ async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationR
 
     Send the pre-auth token as the bearer token. It works once. It expires after 10 minutes or after 5 wrong codes.
     """
-    claims = pre_auth_claims()
-    credentials = CodeCredentials(claims, data.code, trust_device=data.trust_device is True)
-    target = ApiTarget(saml_state=claims.saml_state)
-    outcome = await sign_in_flow.sign_in(ports(), caller(), credentials, target, client(name=data.device_name))
-    assert isinstance(outcome, ApiSignIn), "a code is the last factor"
+    code = Code(data.code, trusts_device=data.trust_device is True)
+    outcome = await sign_in_flow.sign_in_with_code(ports(), caller(), pre_auth_claims(), code, client(name=data.device_name))
     return MfaVerificationResponse(**_to_fields(outcome.tokens), device_token=outcome.device_token, redirect_url=_redirect_url(outcome))
 
 

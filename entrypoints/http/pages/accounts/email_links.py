@@ -11,17 +11,17 @@ from core.accounts import accounts, undo
 from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEmail
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
 from core.authentication import joining
+from core.authentication.flow.model import Flow
 from core.federation import email_links
 from core.federation.email_links import EmailLink
-from core.federation.sign_in import BrowserTarget
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
-from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, SIGN_IN_PATH, UNDO_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, EMAIL_PATH, FORGOT_PASSWORD_PATH, RESEND_VERIFICATION_PATH, UNDO_PATH
 from core.tenancy.model.settings import Design
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import redirect, safe_next, with_next
+from entrypoints.http.base.redirects import redirect, safe_next
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.base.rendering.templates import Page, page_response, render
 from entrypoints.http.edge.access import anyone
@@ -31,7 +31,8 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import answers_programs, describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.pages.authentication.sign_in import links, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
+from entrypoints.http.pages.flow.flows import links, page_flow, page_values
 from entrypoints.http.pages.form_pages import form_page, refused_form_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -63,14 +64,14 @@ async def verify_email() -> Response:
         return await _verify_for_program()
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
     link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
-    target = BrowserTarget(_next_path(link), cookies.session_cookie())
-    values = await page_values(target.next_path)
+    flow = _flow(link)
+    values = await page_values(flow)
     try:
-        result = await email_links.verify(ports(), caller(), link, user, target, presented_browser())
+        result = await email_links.verify(ports(), caller(), link, user, flow, cookies.session_cookie(), presented_browser())
     except LinkInvalid as refusal:
         return await _refused_verification(refusal, link, user, values)
     if not isinstance(result, VerifiedEmail):
-        return await sign_in_response(result, target.next_path)
+        return await sign_in_response(result, flow)
     return _verified_page(result, link, user, values)
 
 
@@ -79,8 +80,8 @@ async def _verify_for_program() -> Response:
     return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
 
 
-def _next_path(link: EmailLink) -> str:
-    return safe_next(link.continuation.next_path or ACCOUNT_PATH)
+def _flow(link: EmailLink) -> Flow:
+    return page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
 
 
 async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
@@ -96,7 +97,7 @@ async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Vis
 def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     is_own = user is not None and user.user_id == verified.user_id
     if verified.is_change:
-        shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(_next_path(link))}
+        shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(_flow(link))}
         return page_response(render("accounts/email_changed.html", **shown))
     values["design"] = link.design or values["design"]
     return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=is_own, other=user)
@@ -107,7 +108,7 @@ def _ended_link_page(refusal: LinkInvalid, form_target: str, link: EmailLink, *,
 
     `change_email` is where the user requests a change of address, if the link may have been the proof of one.
     """
-    values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(_next_path(link))}
+    values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(_flow(link))}
     return refused_form_page(refusal, "accounts/ended_link.html", **values)
 
 
@@ -172,7 +173,7 @@ async def reset_password() -> Response:
         return _refused_reset(refusal, link)
     except Invalid as refusal:
         return page_response(_form(form, reset, link.design, refusal.message))
-    values: dict[str, Any] = {"reset": reset, "sign_in": with_next(SIGN_IN_PATH, _next_path(link)), "application": application}
+    values: dict[str, Any] = {"reset": reset, "sign_in": links(_flow(link))["sign_in"], "application": application}
     return page_response(render("accounts/password_reset_done.html", design=link.design, **values))
 
 

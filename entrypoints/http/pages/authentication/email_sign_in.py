@@ -2,37 +2,38 @@
 
 from typing import Any, Final
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response
 
 from core.accounts.model.accounts import LinkInvalid
 from core.authentication import email_sign_in as requests
-from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff, PreAuthToken
+from core.authentication.flow.model import Flow
+from core.authentication.model.login import EmailCodeMalformed, EmailCodeWrong, EmailSignIn, EmailSignInEnded, EmailSignInOff
 from core.federation import email_sign_in
 from core.federation.email_sign_in import OpenedLink
-from core.federation.sign_in import BrowserSignIn, BrowserTarget
+from core.federation.sign_in import BrowserSignIn
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited, NotFound, Refusal
-from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, SIGN_IN_PATH
+from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, EMAIL_SIGN_IN_VERIFICATION
 from core.kernel.values import Email
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import next_of, redirect, with_next
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
-from entrypoints.http.pages.authentication.sign_in import page_values, presented_browser, sign_in_again, sign_in_response
-from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
+from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
+from entrypoints.http.pages.flow.flows import flow_at, flow_route, in_flow, link_to, load_options, page_values, path_of
+from entrypoints.http.pages.flow.forms import sign_in_again
+from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page, refused_page
 
 routes = Blueprint("email_sign_in_pages", __name__)
 
-EMAIL_SIGN_IN_PATH: Final = "/app/sign-in/email"
-EMAIL_CODE_PATH: Final = "/app/sign-in/email/code"
 SENT_AGAIN: Final = "email-sent-again"  # the value of the notice cookie
 
 
-@routes.post(EMAIL_SIGN_IN_PATH)
+@flow_route(routes, "/sign-in/email", "POST")
 @anyone(limit=EMAIL_SIGN_IN)
 @describes_page(
     {
@@ -43,45 +44,42 @@ SENT_AGAIN: Final = "email-sent-again"  # the value of the notice cookie
     },
     form=["form_token", "email"],
 )
-async def request_email() -> Response:
+@in_flow
+async def request_email(flow: Flow) -> Response:
     """Send an email with a code and a link to sign in.
 
-    The response does not tell whether an account has the email address. `next` is the path on this
-    server to continue at after the sign-in.
+    The response does not tell whether an account has the email address.
     """
     form = await read_own_form()
-    next_path, email = next_of(form), form.get("email", "")
+    email = form.get("email", "")
     try:
-        requested = await email_sign_in.request_in_browser(ports(), caller(), Email.parse(email), next_path)
+        service = (await load_options(flow)).destination.service
+        requested = await email_sign_in.request_in_browser(ports(), caller(), Email.parse(email), service, path_of(flow))
     except (Invalid, NotFound) as refusal:
-        return await sign_in_again(refusal, form, next_path, email)
+        return await sign_in_again(refusal, flow, email)
     await keep_taken(requested.secret)
-    response = redirect(with_next(EMAIL_CODE_PATH, next_path), notice=SENT_AGAIN if form.get("again") == "yes" else None)
+    response = redirect(link_to(flow, "/sign-in/email/code"), notice=SENT_AGAIN if form.get("again") == "yes" else None)
     cookies.set_email_sign_in_cookie(response, requested.secret, requested.expires_in)
     return response
 
 
-@routes.get(EMAIL_CODE_PATH)
+@flow_route(routes, "/sign-in/email/code", "GET")
 @anyone
 @describes_page({200: "The form for the code.", 303: "No sign-in by email is pending in this browser. Start at the sign-in page."})
-async def code_page() -> Response:
-    """Show the page for the code of the email.
-
-    `next` is the path on this server to continue at after the sign-in.
-    """
-    next_path, pending = next_of(request.args), await _pending_here()
+@in_flow
+async def code_page(flow: Flow) -> Response:
+    """Show the page for the code of the email."""
+    pending = await _pending_here()
     if pending is None:
-        return redirect(with_next(SIGN_IN_PATH, next_path))
+        return redirect(link_to(flow, "/sign-in"))
     is_again = cookies.notice_cookie() == SENT_AGAIN
-    response = form_page(
-        "authentication/email_sign_in_code.html", problem=None, is_again=is_again, **await _code_values(pending, next_path)
-    )
+    response = form_page("authentication/email_sign_in_code.html", problem=None, is_again=is_again, **await _code_values(pending, flow))
     if is_again:
         cookies.clear_notice_cookie(response)
     return response
 
 
-@routes.post(EMAIL_CODE_PATH)
+@flow_route(routes, "/sign-in/email/code", "POST")
 @anyone(limit=EMAIL_SIGN_IN_VERIFICATION)
 @describes_page(
     {
@@ -93,39 +91,37 @@ async def code_page() -> Response:
     },
     form=["form_token", "code"],
 )
-async def sign_in_with_code() -> Response:
+@in_flow
+async def sign_in_with_code(flow: Flow) -> Response:
     """Sign in with the code of the email.
 
     It works only in the browser that asked for it. The code also verifies the email address.
     """
-    form = await read_own_form()
-    next_path, secret = next_of(form), cookies.email_sign_in_cookie()
+    form, secret = await read_own_form(), cookies.email_sign_in_cookie()
     if secret is None:
-        return redirect(with_next(SIGN_IN_PATH, next_path))
-    target = BrowserTarget(next_path, cookies.session_cookie())
+        return redirect(link_to(flow, "/sign-in"))
     try:
         outcome = await email_sign_in.sign_in_browser_with_code(
-            ports(), caller(), secret, form.get("code", ""), target, presented_browser()
+            ports(), caller(), flow, secret, form.get("code", ""), cookies.session_cookie(), presented_browser()
         )
     except (EmailCodeMalformed, EmailCodeWrong, EmailSignInEnded, EmailSignInOff, Limited) as refusal:
-        return await _code_again(refusal, form, next_path)
-    return await _signed_in(outcome, next_path, secret)
+        return await _code_again(refusal, flow)
+    return await _signed_in(outcome, flow, secret)
 
 
-async def _code_again(refusal: Refusal, form: dict[str, str], next_path: str) -> Response:
+async def _code_again(refusal: Refusal, flow: Flow) -> Response:
     """Return the page for the code after a refused attempt, or the sign-in page if nothing is pending in this browser."""
     pending = await _pending_here()
     if pending is None or isinstance(refusal, EmailSignInOff):
-        response = await sign_in_again(refusal, form, next_path)
+        response = await sign_in_again(refusal, flow)
         cookies.clear_email_sign_in_cookie(response)
         return response
-    values = await _code_values(pending, next_path)
-    return refused_page(refusal, "authentication/email_sign_in_code.html", form_token=form["form_token"], is_again=False, **values)
+    values = await _code_values(pending, flow)
+    return refused_form_page(refusal, "authentication/email_sign_in_code.html", is_again=False, **values)
 
 
-async def _code_values(pending: EmailSignIn, next_path: str) -> dict[str, Any]:
-    sign_in_path = with_next(SIGN_IN_PATH, next_path)
-    return {"next": next_path, "email": pending.email, "sign_in_path": sign_in_path, **await page_values(next_path)}
+async def _code_values(pending: EmailSignIn, flow: Flow) -> dict[str, Any]:
+    return {"email": pending.email, "sign_in_path": link_to(flow, "/sign-in"), **await page_values(flow)}
 
 
 async def _pending_here() -> EmailSignIn | None:
@@ -133,10 +129,10 @@ async def _pending_here() -> EmailSignIn | None:
     return None if secret is None else await requests.find_in_browser(ports(), secret)
 
 
-async def _signed_in(outcome: BrowserSignIn | PreAuthToken, next_path: str, secret: str | None) -> Response:
+async def _signed_in(outcome: BrowserSignIn | Flow, flow: Flow, secret: str | None) -> Response:
     """Return the response to a right code or link. `secret` is that of the request, if this browser made it."""
     await give_back_email(secret)
-    response = await sign_in_response(outcome, next_path)
+    response = await sign_in_response(outcome, flow)
     cookies.clear_email_sign_in_cookie(response)
     return response
 
@@ -162,7 +158,7 @@ async def link_page() -> Response:
 
 
 async def _link_values(link: OpenedLink) -> dict[str, Any]:
-    return {"email": link.sign_in.email, "origin": _origin_fields(link), **await page_values(link.sign_in.after)}
+    return {"email": link.sign_in.email, "origin": _origin_fields(link), **await page_values(await flow_at(link.sign_in.after))}
 
 
 def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:
@@ -192,12 +188,13 @@ async def sign_in_with_link() -> Response:
     form = await read_own_form()
     try:
         link = await email_sign_in.open_link(ports(), form.get("token", ""), cookies.email_sign_in_cookie())
-        outcome = await email_sign_in.sign_in_browser_with_link(ports(), caller(), link, cookies.session_cookie(), presented_browser())
+        flow, cookie = await flow_at(link.after), cookies.session_cookie()
+        outcome = await email_sign_in.sign_in_browser_with_link(ports(), caller(), flow, link, cookie, presented_browser())
     except EmailSignInEnded:  # another request used the link up first
         return _link_refused(LinkInvalid())
     except (LinkInvalid, EmailSignInOff) as refusal:
         return _link_refused(refusal)
-    return await _signed_in(outcome, link.after, cookies.email_sign_in_cookie() if link.origin is None else None)
+    return await _signed_in(outcome, flow, cookies.email_sign_in_cookie() if link.origin is None else None)
 
 
 def _link_refused(refusal: Refusal) -> Response:

@@ -3,8 +3,8 @@
 from quart import Blueprint, Response
 
 from core.authentication import owner_recovery
+from core.authentication.methods.recovery import RecoveryLink
 from core.authentication.owner_recovery import RecoveryLinkInvalid
-from core.federation.sign_in import RecoveryCredentials
 from core.kernel.page_paths import HOME_PATH, RECOVER_OWNER_PATH
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports
@@ -13,6 +13,7 @@ from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
+from entrypoints.http.pages.flow.flows import page_flow
 from entrypoints.http.pages.form_pages import form_page, read_own_form
 
 routes = Blueprint("owner_recovery", __name__)
@@ -51,4 +52,4 @@ async def recover_owner() -> Response:
     The form of the page sends this. An account with a second factor also needs its code.
     """
     form = await read_own_form()
-    return await sign_in_browser(RecoveryCredentials(form.get("token", "")), HOME_PATH)
+    return await sign_in_browser(RecoveryLink(form.get("token", "")), page_flow(HOME_PATH))

@@ -33,8 +33,9 @@ from entrypoints.http.edge.limits import keep_taken
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
-from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
+from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
+from entrypoints.http.pages.flow.flows import flow_at
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -124,7 +125,7 @@ async def callback(provider: str) -> Response:
         session_cookie=cookies.session_cookie(),
     )
     try:
-        result = await provider_callback.finish(ports(), caller(), returned, presented_browser(), app_context().base_url)
+        result = await provider_callback.finish(ports(), caller(), returned, app_context().base_url)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
     return await _to_response(result)
@@ -135,8 +136,8 @@ async def _to_response(result: CallbackResult) -> Response:
         case ErrorReported(answer, code):
             request_record().error_code = code
             return to_application(answer, 302)
-        case SignInStep(outcome, next_path):
-            return await sign_in_response(outcome, next_path)
+        case SignInStep(method, next_path):
+            return await sign_in_browser(method, await flow_at(next_path))
         case SignedInAgain(next_path):
             return redirect(next_path)
         case NotSignedInAgain(refusal, next_path):

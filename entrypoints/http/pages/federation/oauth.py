@@ -1,4 +1,4 @@
-"""OAuth pages: the authorization endpoint and the consent page.
+"""The authorization endpoint, and what answers its requests.
 
 Sources: decisions 86, 87 and 88.
 """
@@ -9,12 +9,11 @@ from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
+from core.authentication.flow.model import Asked, Flow, FlowEnded
+from core.authentication.flow.steps import Step
 from core.authentication.model.identities import parse_provider
-from core.authentication.model.openid import in_order
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import authorization_steps, pushed_requests
-from core.federation.oauth.authorization_steps import NextStep, Step
-from core.federation.oauth.model import authorization as oauth_model
+from core.federation.oauth import target
 from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -23,25 +22,22 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
-    consent_scopes,
 )
-from core.federation.oauth.model.openid_requests import OpenIdRequest
+from core.federation.oauth.target import WaitingRequest
 from core.kernel.callers import Visitor
-from core.kernel.errors import SessionEnded
-from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH, SIGN_UP_PATH
-from core.tenancy import branding
+from core.kernel.errors import Refusal, SessionEnded
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.values import digest
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, request_record
+from entrypoints.http.base.context import app_context, caller, ports, request_record, requested_path
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
-from entrypoints.http.edge.forms import read_form, read_request_of_application
+from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.accounts.sign_up import sign_up_form
-from entrypoints.http.pages.authentication.sign_in import sign_in_form
-from entrypoints.http.pages.form_pages import check_session_form, session_form_token
+from entrypoints.http.pages.flow.flows import path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -72,7 +68,6 @@ REQUEST_PARAMETERS: Final = {
     "registration": "Not supported. It is refused with `registration_not_supported`.",
     "request_uri": "The reference to a pushed request, together with its `client_id` (RFC 9126). Other parameters are then ignored.",
     "dpop_jkt": "The thumbprint of the key that may redeem the code (RFC 9449 section 10).",
-    "asked": "Added by us: the signed time at which the user was first asked to sign in.",
 }
 # The parameters that a request can repeat. A second resource is refused with `invalid_target`, and not on our error page.
 LISTED: Final = frozenset({"resource"})
@@ -105,65 +100,73 @@ async def authorize() -> Response:
     """
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
-        authorization = await _present(cookies.browser_id())
+        request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
+        if (begun := await target.find_pushed(ports(), request_of_application, browser)) is not None:
+            return redirect(path_of(begun))
+        authorization = _recorded(await oauth.validate(ports(), request_of_application))
         try:
-            return await _answer(authorization, user, request.args.get("provider"))
+            return await _answer(authorization, user, request.args.get("provider"), browser)
         except AuthorizationRefused as refusal:
-            return await _refused(authorization, refusal)
+            return await _refused(authorization, None, refusal)
 
 
-async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None) -> Response:
-    openid = _parse(authorization)
+async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
+    waiting = target.check(ports(), authorization, app_context().base_url)
     if provider:
         return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
-    return await _take_step(user, authorization, openid)
+    outcome = await _advance(user, waiting, None, None)
+    if not isinstance(outcome, Asked):
+        return outcome
+    if user is None:  # only this answer, and an error, count for a browser without a session
+        await take_token(())
+        await keep_taken(cookies.browser_id())
+    flow = await target.begin(ports(), user or caller(), user, waiting, browser)
+    return redirect(path_of(flow, f"/{outcome.step.value}"))
+
+
+async def resume(flow: Flow, user: Visitor | None, answer: str | None) -> Asked | Response:
+    """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
+    try:
+        waiting = await target.load(ports(), flow, app_context().base_url)
+    except Refusal:
+        raise FlowEnded from None
+    _recorded(waiting.authorization)
+    try:
+        return await _advance(user, waiting, flow, answer)
+    except AuthorizationRefused as refusal:
+        return await _refused(waiting.authorization, flow, refusal)
+
+
+async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, answer: str | None) -> Asked | Response:
+    try:
+        outcome = await target.advance(ports(), user, waiting, flow, app_context().base_url, answer)
+    except SessionEnded:  # during this request
+        return Asked(Step.SIGN_IN)
+    if isinstance(outcome, Asked):
+        return outcome
+    if user is not None:
+        request_record().caller = str(user.user_id)
+    return redirect(ACCOUNT_PATH) if outcome.response is None else to_application(outcome.response)
 
 
 @routes.post(AUTHORIZE_PATH)
 @anyone(limit=None)
 @refuses(400, 403, 404, 429)
-@describes_page(
-    {
-        200: "The page that brings the answer to the application.",
-        303: "Redirect to the redirect URI with a code or an error, to the sign-in page, or to the same request with GET.",
-        403: "The form was sent from another site.",
-    },
-    optional=REQUEST_PARAMETERS,
-    form=["form_token", "answer"],
-)
+@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS)
 @repeatable(*LISTED)
-async def answer_consent() -> Response:
-    """Send the form of the consent page, or an authorization request as a form.
+async def authorize_by_form() -> Response:
+    """Send an authorization request as a form.
 
-    With a `form_token` it is the form of our page: `answer` is `continue` to agree, `select` to
-    continue with this account, and every other value cancels. A request of an application is
-    checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
+    It is checked, and redirected to the same request with GET (OpenID Connect Core section 3.1.2.1).
     """
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         fields = await read_request_of_application(LISTED)
-        if fields is not None:
-            authorization = _recorded(await oauth.validate(ports(), AuthorizationRequest.from_fields(fields)))
-            provider = {"provider": fields["provider"]} if fields.get("provider") else {}
-            return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
-        return await _answer_form(user)
-
-
-async def _answer_form(user: Visitor | None) -> Response:
-    form = await read_form()
-    authorization = await _present(cookies.device_cookie())
-    try:
-        if user is None or authorization.redirect_uri is None:
-            return await _to_sign_in(authorization)
-        check_session_form(form)
-        return await _take_step(user, authorization, _parse(authorization), form.get("answer", ""))
-    except AuthorizationRefused as refusal:
-        return await _refused(authorization, refusal)
-
-
-async def _present(browser_id: str | None) -> Authorization:
-    """Return the checked request of this URL."""
-    return _recorded(await pushed_requests.present(ports(), AuthorizationRequest.from_fields(joined_query()), browser_id))
+        if fields is None:  # the form of a page of the previous release
+            return redirect(requested_path())
+        authorization = _recorded(await oauth.validate(ports(), AuthorizationRequest.from_fields(fields)))
+        provider = {"provider": fields["provider"]} if fields.get("provider") else {}
+        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
 
 
 def _recorded(authorization: Authorization) -> Authorization:
@@ -172,51 +175,14 @@ def _recorded(authorization: Authorization) -> Authorization:
     return authorization
 
 
-def _parse(authorization: Authorization) -> OpenIdRequest:
-    return authorization_steps.parse(ports(), authorization, app_context().base_url)
-
-
-async def _take_step(user: Visitor | None, authorization: Authorization, openid: OpenIdRequest, answer: str | None = None) -> Response:
-    try:
-        step = await authorization_steps.advance(ports(), user, authorization, openid, answer)
-    except SessionEnded:  # during this request
-        return await _to_sign_in(authorization)
-    if step.step is Step.SIGN_UP:
-        return await _to_sign_in(authorization, SIGN_UP_PATH) if user is None else await sign_up_form(_continued(authorization, user).path)
-    if user is None:
-        return await _to_sign_in(authorization)
-    if step.step is Step.SIGN_IN:  # again: the sign-in page would lead a signed-in user back here
-        return await sign_in_form(_continued(authorization, user).path)
-    if authorization.redirect_uri is None:
-        return redirect(ACCOUNT_PATH)
-    if step.code is None:
-        return await _question_page(user, authorization, step)
-    request_record().caller = str(user.user_id)
-    return to_application(oauth_model.respond(authorization, app_context().base_url, code=step.code))
-
-
-async def _to_sign_in(authorization: Authorization, page: str = SIGN_IN_PATH) -> Response:
-    """Return the redirect to this page. Only this answer, and an error, count for a browser without a session."""
-    await take_token(())
-    await keep_taken(cookies.browser_id())
-    return redirect(f"{page}?{urlencode({'next': _continued(authorization, None).path})}")
-
-
-def _continued(authorization: Authorization, user: Visitor | None) -> AuthorizationRequest:
-    """Return the request that continues after the sign-in. `user` has the present session of the browser."""
-    if not authorization_steps.asks_for_more(_parse(authorization)):
-        return authorization.request
-    return authorization_steps.add_stamp(ports(), authorization.request, user)
-
-
-async def _refused(authorization: Authorization, refusal: AuthorizationRefused) -> Response:
+async def _refused(authorization: Authorization, flow: Flow | None, refusal: AuthorizationRefused) -> Response:
     """Return the response that reports the refusal to the application.
 
-    Raises: the refusal if there is no application; RequestUriInvalid if a pushed request was used before.
+    Raises: the refusal if there is no application; FlowEnded, RequestUriInvalid if the flow or a pushed request was used before.
     """
     if authorization.redirect_uri is None:
         raise refusal
-    await pushed_requests.finish(ports(), authorization.request)
+    await target.finish(ports(), authorization.request, flow)
     request_record().error_code = refusal.code
     return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
 
@@ -226,22 +192,4 @@ def to_application(answer: AuthorizationResponse, status: int = 303) -> Response
     if answer.mode is not ResponseMode.FORM_POST:
         return redirect(answer.url, status)
     page = render("federation/form_post.html", scripted=True, redirect_uri=answer.redirect_uri, parameters=answer.parameters)
-    return page_response(page)
-
-
-async def _question_page(user: Visitor, authorization: Authorization, step: NextStep) -> Response:
-    service = authorization.service  # None for the platform's own frontend
-    design = None if service is None else await branding.get_design(ports(), service.org_id)
-    page = render(
-        "federation/authorize.html",
-        design=design,
-        form_token=session_form_token(),
-        action=authorization.request.path,
-        service=None if service is None else service.name,
-        organization=design.organization_name if design else "",
-        email=user.email,
-        scopes=[] if step.grant is None else list(in_order(consent_scopes(step.grant))),
-        api=authorization.api.access(step.grant.api.scope) if authorization.api and step.grant and step.grant.api else None,
-        selects_account=step.step is Step.SELECT_ACCOUNT,
-    )
     return page_response(page)

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response
 
 from core.authentication import joining
+from core.authentication.flow.model import Flow
 from core.authentication.joining import AcceptedInvitation
-from core.authentication.model.login import InvitationAnswer, PreAuthToken
+from core.authentication.methods.invitation import InvitationPassword
+from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
-from core.federation.sign_in import BrowserTarget, InvitationCredentials
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid, Limited
@@ -32,7 +33,9 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.accounts.access import ORGANIZATIONS
-from entrypoints.http.pages.authentication.sign_in import JOINED, page_values, presented_browser, sign_in_response
+from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
+from entrypoints.http.pages.flow.flows import page_flow, page_values
+from entrypoints.http.pages.flow.forms import JOINED
 from entrypoints.http.pages.form_pages import check_browser_form, form_page, refused_form_page, refused_page, session_form_token
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -119,7 +122,7 @@ async def _show(token: str, refusal: Invalid | Limited | None = None, name: str 
         return page_response(render("tenancy/invitation.html", problem=None, **values))
     # The path of a sign-in is stored, so it has only the hash of the token. This works for the recipient, once they are signed in.
     again = f"{INVITATION}?{urlencode({'token': digest(token).hex()})}"
-    values["providers"] = (await page_values(again))["providers"]
+    values["providers"] = (await page_values(page_flow(again)))["providers"]
     if refusal is not None:
         return refused_form_page(refusal, "tenancy/invitation.html", **values)
     return form_page("tenancy/invitation.html", problem=None, **values)
@@ -186,17 +189,16 @@ def _accepted_page(accepted: AcceptedInvitation, user: Visitor | None) -> Respon
 async def _accept_with_password(form: dict[str, str], token: str) -> Response:
     check_browser_form(form)
     name = form.get("name", "")
-    credentials = InvitationCredentials(token, form["new_password"], name)
-    browser_target = BrowserTarget(ORGANIZATIONS, cookies.session_cookie())
+    method, flow, cookie = InvitationPassword(token, form["new_password"], name), page_flow(ORGANIZATIONS), cookies.session_cookie()
     try:
-        outcome, launch_url = await sign_in_flow.join(ports(), caller(), credentials, browser_target, presented_browser())
+        outcome, launch_url = await sign_in_flow.join(ports(), caller(), flow, method, cookie, presented_browser())
     except (InvitationNotPending, InvitationExpired) as ended:
         return _ended_page(ended)
     except (Invalid, Limited) as refusal:
         return await _show(token, refusal, name)
-    if isinstance(outcome, PreAuthToken):
-        return await sign_in_response(outcome, ORGANIZATIONS)
-    return _continue(await sign_in_response(outcome, launch_url or ORGANIZATIONS), launch_url)
+    if isinstance(outcome, Flow):
+        return await sign_in_response(outcome, flow)
+    return _continue(await sign_in_response(outcome, flow, to=launch_url), launch_url)
 
 
 def _continue(response: Response, launch_url: str | None) -> Response:

@@ -15,8 +15,9 @@ from entrypoints.http.base.context import caller, ports
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.authentication.sign_in import sign_in_form
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
+from entrypoints.http.pages.flow.flows import page_flow
+from entrypoints.http.pages.flow.forms import sign_in_form
 from entrypoints.http.pages.form_pages import no_access_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -56,7 +57,7 @@ async def authenticate(org_slug: str, service_slug: str) -> Response:
             raise
         # The sign-on is still pending, so the page offers to continue it as another user.
         return no_access_page(refusal, user, request.full_path)
-    return await sign_in_form(result.path) if isinstance(result, LoginRequired) else _signed_on(result, state)
+    return await sign_in_form(page_flow(result.path)) if isinstance(result, LoginRequired) else _signed_on(result, state)
 
 
 def _signed_on(result: SignOnResult, state: str) -> Response:

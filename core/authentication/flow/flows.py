@@ -1,0 +1,35 @@
+"""Reading sign-ins in progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.authentication.flow.model import Flow, FlowEnded
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow | None:
+    """Return the flow of the browser with this device cookie, also after it has ended, or None."""
+    if device_cookie is None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.flows.load(flow_id, digest(device_cookie))
+
+
+async def load_open(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow:
+    """Return the open flow of the browser with this device cookie. Raises: FlowEnded."""
+    flow = await load(ports, flow_id, device_cookie)
+    if flow is None or not flow.is_open(ports.clock.now()):
+        raise FlowEnded
+    return flow
+
+
+async def close(ports: Ports, flow: Flow) -> None:
+    """End a flow. Raises: FlowEnded if it has ended."""
+    async with ports.storage.autocommit() as statements:
+        if not await statements.flows.close(flow, ports.clock.now()):
+            raise FlowEnded

@@ -1,0 +1,157 @@
+"""One step of every sign-in: a method verifies an answer, and then a session starts, or the second factor remains.
+
+All methods are treated alike: the second factor is required (security A-10), the device is recognized, and the
+same records are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from core.accounts import devices
+from core.accounts import events as account_events
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
+from core.accounts.model.email_queue import EmailKind
+from core.accounts.notices import security_notices
+from core.authentication import identities
+from core.authentication.flow.methods import Proved, SignInMethod
+from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.steps import Facts, Needs, Step, next_step
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import AccountClosed, LoginFailure, SignedIn, VerifiedSignIn
+from core.authentication.session_start import start_session
+from core.kernel.callers import Person, ServiceContext
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal
+from core.kernel.proofs import Proof, Proofs, complete, first_method_of
+from core.kernel.values import new_id
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice) -> SignedIn | Flow:
+    """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
+
+    Raises: AccountClosed; FlowEnded if the flow ended meanwhile; the errors of the method, of `start_session`
+    and of `identities.link_pending`.
+    """
+    proved = await method.verify(ports, caller, flow, client)
+    flow = proved.flow or flow
+    fingerprint = devices.fingerprint(ports, caller, client)
+    try:
+        outcome = await _complete(ports, caller, flow, proved, fingerprint, ports.clock.now())
+    except AccountClosed as refusal:
+        name = first_method_of((proved.proof,)) or ""
+        await record_failure(ports, caller, LoginFailure.CLOSED, name, refusal.user_id)
+        raise
+    except Refusal as refusal:
+        if proved.refused is not None:
+            await proved.refused(refusal)
+        raise
+    if isinstance(outcome, SignedIn) and outcome.session.service is not None:
+        await confirm_membership(ports, outcome, outcome.session.service.org_id)
+    return outcome
+
+
+async def _complete(
+    ports: Ports, caller: Caller, flow: Flow, proved: Proved, fingerprint: DeviceFingerprint, now: datetime
+) -> SignedIn | Flow:
+    person = None if proved.account is None else _person(proved.account, caller, flow.service)
+    org_id = None if flow.service is None else flow.service.org_id
+    async with ports.storage.transaction(by=person or caller, in_session=False) as tx:
+        account, identity = await proved.lock(tx, person or caller)
+        if not account.is_usable:
+            raise _closed(account)
+        if person is None:
+            person = _person(account, caller, flow.service)
+            tx.acts_as(person)
+        device = await devices.match_device(tx, account.id, fingerprint, org_id, now)
+        proofs = _with(flow, proved.proof, now)
+        facts = Facts(
+            needs=Needs(keeps_trust=flow.keeps_trust), now=now, proofs=proofs, factors=account.factors, is_trusted=device.is_trusted
+        )
+        if next_step(facts) is Step.SECOND_FACTOR:
+            return await _save(ports, tx, flow, account, proofs, identity, now)
+        if identity is not None and await identities.link_pending(tx, identity, account.id, now) and account.created_at < now:
+            await _report_link(tx, account, person.session_id, identity, now)
+        sign_in = VerifiedSignIn(
+            person=person,
+            account=account,
+            proofs=proofs,
+            service=flow.service,
+            in_browser=flow.in_browser,
+            device=device,
+            trusts_device=proved.trusts_device,
+        )
+        return await start_session(ports, tx, sign_in, now)
+
+
+def _closed(account: Account) -> AccountClosed:
+    refusal = AccountClosed()
+    refusal.user_id = account.id
+    return refusal
+
+
+def _with(flow: Flow, proof: Proof, now: datetime) -> Proofs:
+    """Return the proofs with this one. The time of all is when the last one was given."""
+    proof = replace(proof, at=now)
+    return complete(replace(flow.proofs[0], at=now), proof) if proof.is_second else (proof,)
+
+
+async def _save(
+    ports: Ports, tx: Transaction, flow: Flow, account: Account, proofs: Proofs, identity: PendingIdentity | None, now: datetime
+) -> Flow:
+    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=now + ports.policy.pre_auth_ttl, identity=identity)
+    if not await tx.flows.save_proofs(waiting):
+        raise FlowEnded
+    return replace(waiting, is_stored=True)
+
+
+async def _report_link(tx: Transaction, account: Account, session_id: UUID, identity: PendingIdentity, now: datetime) -> None:
+    """Record that a sign-in linked an account at a provider, and tell the user, if it was not known before."""
+    if not identity.known_elsewhere:
+        tx.record(account_events.identity_linked(account.id, identity.provider))
+        kind, name = EmailKind.IDENTITY_LINKED, identity.provider.value
+        await security_notices.notify(tx, account, kind, now, session_id=session_id, detail=name)
+
+
+async def confirm_membership_if_admitted(ports: Ports, signed_in: SignedIn, org_id: UUID, service_id: UUID) -> None:
+    """Confirm the user's membership of this organization, if any, unless its service refuses the user next."""
+    async with ports.storage.reading() as read:
+        is_admitted = await read.end_users.may_use(org_id, service_id, signed_in.session.user_id, signed_in.session.created_at)
+    if is_admitted:
+        await confirm_membership(ports, signed_in, org_id)
+
+
+async def confirm_membership(ports: Ports, signed_in: SignedIn, org_id: UUID) -> None:
+    """Confirm the user's membership of this organization, if any. Signing in to one of its services confirms it."""
+    async with ports.storage.autocommit() as statements:
+        await statements.members.confirm(org_id, signed_in.session.user_id, signed_in.session.created_at)
+
+
+def _person(account: Account, caller: Caller, service: ServiceContext | None) -> Person:
+    """Return the user who signs in, with the id of the session that may start."""
+    return Person(
+        user_id=account.id,
+        email=account.email,
+        email_verified=account.email_verified_at is not None,
+        session_id=new_id(),
+        service=service,
+        address=caller.address,
+        agent=caller.agent,
+    )
+
+
+async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
+    """Count a failed sign-in, and record it for this account, if any."""
+    ports.metrics.login_failed(reason)
+    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
+    if user_id is not None:
+        async with ports.storage.autocommit() as statements:
+            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

@@ -1,0 +1,79 @@
+"""Sign-in with an email address and a password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.accounts import attempt_limits
+from core.accounts.model import attempt_limits as attempt_limits_model
+from core.accounts.model import devices
+from core.accounts.model.accounts import Account, check_password_length
+from core.accounts.model.attempt_limits import SecretKind
+from core.accounts.model.devices import PresentedDevice
+from core.authentication.flow.methods import Proved
+from core.authentication.flow.model import Flow
+from core.authentication.flow.prove import record_failure
+from core.authentication.model.login import PASSWORD, SERVICE_REFUSALS, CredentialsInvalid, EmailNotVerified, LoginFailure
+from core.kernel.causes import Caller
+from core.kernel.errors import Refusal, refuse
+from core.kernel.proofs import Method, Proof
+from core.kernel.values import Email
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """The email address and the password of an account.
+
+    An unknown address, an account that cannot sign in and a wrong password give the same response
+    after the same work (security B-1, B-2). Wrong passwords from other devices do not lock out a
+    device in which the account has signed in before (security A-3).
+    """
+
+    email: Email
+    password: str = field(repr=False)
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Verify the password. Without a usable account, the same work is done (security B-2).
+
+        Raises: CredentialsInvalid, EmailNotVerified, TooManyAttempts; Limited if too many passwords wait to be hashed.
+        """
+        check_password_length(self.password)
+        now, kind = ports.clock.now(), SecretKind.PASSWORD
+        limit = attempt_limits_model.attempt_limit(ports.policy, kind)
+        async with ports.storage.autocommit() as statements:
+            attempt = await statements.attempt_limits.count_password_attempt(self.email, devices.known_by(client), limit, now)
+        attempt_limits_model.raise_if_locked(kind, attempt.blocked_until, now)
+        account = attempt.account
+        usable = account if account is not None and account.is_usable and account.password_hash is not None else None
+        is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
+        if usable is None or not is_right:
+            await record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
+            raise CredentialsInvalid
+        if usable.email_verified_at is None:
+            ports.metrics.login_failed(LoginFailure.UNVERIFIED)
+            await attempt_limits.clear(ports, kind, attempt.subject)  # the password was right
+            raise EmailNotVerified
+        password_hash = usable.password_hash or ""
+        new_hash = await ports.passwords.hash(self.password) if ports.passwords.is_outdated(password_hash) else None
+
+        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+            # The account is read again under its lock: a password reset or a deactivation can have
+            # committed during the hash.
+            locked = tx.accounts.lock_for_login_deferred(usable.id, password_hash)
+            await tx.send_deferred()
+            account = locked.value or refuse(CredentialsInvalid)
+            if new_hash is not None:
+                await tx.accounts.rehash_password(account.id, new_hash, ports.clock.now())
+            await tx.attempt_limits.clear(kind, attempt.subject)
+            return account, None
+
+        async def refused(refusal: Refusal) -> None:
+            if isinstance(refusal, SERVICE_REFUSALS):  # the password was right
+                await attempt_limits.clear(ports, kind, attempt.subject)
+
+        return Proved(proof=Proof(Method.PASSWORD, now), account=usable, lock=lock, refused=refused)

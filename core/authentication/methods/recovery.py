@@ -1,0 +1,44 @@
+"""The link that the operator of the machine creates for a platform owner (security I-7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice
+from core.accounts.model.email_queue import TokenPurpose
+from core.authentication import events
+from core.authentication.flow.methods import Proved
+from core.authentication.flow.model import Flow
+from core.authentication.owner_recovery import RecoveryLinkInvalid
+from core.kernel.causes import Caller
+from core.kernel.errors import refuse
+from core.kernel.proofs import Method, Proof
+from core.kernel.values import digest
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryLink:
+    """The token of a link. It replaces the password; the second factor stays required (security A-10)."""
+
+    token: str = field(repr=False)
+
+    async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
+        """Return what uses the link up. Raises, in the transaction: RecoveryLinkInvalid."""
+        now = ports.clock.now()
+
+        async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
+            token_hash = digest(self.token)
+            account = await tx.accounts.lock_by_token(token_hash, TokenPurpose.RECOVER_OWNER) or refuse(RecoveryLinkInvalid)
+            sent_for = await tx.one_time_tokens.redeem(token_hash, TokenPurpose.RECOVER_OWNER, now)
+            if sent_for != account.email or not account.is_usable or not account.is_platform_owner:
+                raise RecoveryLinkInvalid
+            tx.record(events.owner_recovered(account.id))
+            return account, None
+
+        return Proved(proof=Proof(Method.OWNER_RECOVERY, now), lock=lock)

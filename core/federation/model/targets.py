@@ -1,0 +1,17 @@
+"""What the pages of a sign-in know about what waits for it."""
+
+from dataclasses import dataclass
+
+from core.applications.model.services import Service
+from core.programs.model.api_resources import ApiResource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """What waits for a sign-in."""
+
+    service: Service | None = None  # the application, or None for the platform itself
+    org_slug: str | None = None  # of the organization of an authorization request
+    login_hint: str | None = None  # the email address to fill in
+    offers_sign_up: bool = True  # a new user can get access by signing up
+    api: ApiResource | None = None  # that the application asks for

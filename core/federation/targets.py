@@ -1,0 +1,69 @@
+"""The targets of sign-ins in a browser. This is the only list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from core.applications.model.services import Service
+from core.authentication.flow import flows
+from core.authentication.flow.model import Flow, FlowEnded, Target
+from core.federation.model.targets import Destination
+from core.federation.oauth import target as oauth_target
+from core.federation.saml import pending as saml_pending
+from core.kernel.errors import Refusal
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+class _TargetArea(Protocol):
+    """A module with the requests of one target."""
+
+    async def find_destination(self, ports: Ports, flow: Flow, base_url: str, /) -> Destination: ...
+    def address(self, flow: Flow, /) -> str: ...
+
+
+class _Page:
+    """One of our own pages, whose path is the request."""
+
+    async def find_destination(self, ports: Ports, flow: Flow, _base_url: str) -> Destination:
+        service = await saml_pending.service_at(ports, flow.request)
+        return Destination(service=service, offers_sign_up=service is None)  # SAML has no sign-up
+
+    def address(self, flow: Flow) -> str:
+        return flow.request
+
+
+TARGETS: Final[Mapping[Target, _TargetArea]] = {Target.PAGE: _Page(), Target.OAUTH: oauth_target}
+
+
+async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
+    """Return what the pages of the sign-in show. Raises: FlowEnded if the application no longer accepts the request."""
+    try:
+        return await TARGETS[flow.target].find_destination(ports, flow, base_url)
+    except Refusal:
+        raise FlowEnded from None
+
+
+async def find_service(ports: Ports, flow: Flow) -> tuple[UUID | None, UUID | None]:
+    """Return the ids of the organization and the application that wait for the flow, if any."""
+    if flow.target is Target.PAGE:
+        service = await saml_pending.service_at(ports, flow.request)
+        return (None, None) if service is None else (service.org_id, service.id)
+    return flow.org_id, flow.service_id
+
+
+def address(flow: Flow) -> str:
+    """Return the address of the request itself, at which another browser begins again."""
+    return TARGETS[flow.target].address(flow)
+
+
+async def find_application(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Service | None:
+    """Return the application that waited for a flow of the browser with this device cookie, if any."""
+    flow = await flows.load(ports, flow_id, device_cookie)
+    if flow is None or flow.org_id is None or flow.service_id is None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.services.by_id(flow.org_id, flow.service_id)

@@ -1,0 +1,1 @@
+"""The pages of sign-ins in progress."""

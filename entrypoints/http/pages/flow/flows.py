@@ -1,0 +1,145 @@
+"""The flow of a page: a stored one in the address, or one of a single page that nothing must be remembered for.
+
+A page of a sign-in has two addresses: below `/app` for a sign-in to one of our pages, whose path is in `next`, and below the
+path of its flow. This module and `to_sign_in` alone know `next`.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Final
+from uuid import UUID
+
+from quart import Blueprint, Response, request
+
+from core.authentication.flow import flows
+from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
+from core.federation import sign_in as sign_in_flow
+from core.federation import targets
+from core.federation.oauth.model.authorization import AUTHORIZE_PATH
+from core.federation.sign_in import SignInOptions
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
+from core.kernel.values import digest
+from entrypoints.http.base import cookies
+from entrypoints.http.base.context import app_context, ports
+from entrypoints.http.base.redirects import safe_next, with_next
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.edge.forms import read_fields
+from entrypoints.http.pages.visitors import visitor_with_mfa
+
+FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
+_FLOW: Final = re.compile(rf"{HOME_PATH}/flow/([0-9a-f-]{{36}})")
+View = Callable[..., Awaitable[Response]]
+
+
+def flow_route(routes: Blueprint, path: str, method: str) -> Callable[[View], View]:
+    """Register a page of a sign-in at both of its addresses."""
+
+    def decorate(view: View) -> View:
+        for prefix, suffix in ((HOME_PATH, ""), (FLOW_PATH, "_in_flow")):
+            routes.add_url_rule(prefix + path, endpoint=view.__name__ + suffix, view_func=view, methods=[method])
+        return view
+
+    return decorate
+
+
+def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
+    """Pass the flow of the address to the view. It is open, and of this browser; else the response is the page that goes on."""
+
+    @wraps(view)
+    async def with_flow(flow_id: UUID | None = None) -> Response:
+        try:
+            return await view(await _page_flow() if flow_id is None else await flows.load_open(ports(), flow_id, cookies.device_cookie()))
+        except FlowEnded:
+            return await _ended_page(flow_id)
+
+    return with_flow
+
+
+async def _page_flow() -> Flow:
+    fields = await read_fields() if request.method == "POST" else request.args
+    return page_flow(safe_next(fields.get("next") or ACCOUNT_PATH))
+
+
+def page_flow(path: str) -> Flow:
+    """Return a flow to the page at this path, for which nothing is stored yet."""
+    return new_flow(ports().clock.now(), Target.PAGE, path, digest(cookies.browser_id()))
+
+
+async def _ended_page(flow_id: UUID | None) -> Response:
+    """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
+    service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
+    is_signed_in = await visitor_with_mfa() is not None
+    start = None if service is None else service.initiate_login_uri
+    name = None if start is None or service is None else service.name
+    return page_response(render("authentication/flow_ended.html", is_signed_in=is_signed_in, start=start or HOME_PATH, service=name))
+
+
+async def flow_at(path: str) -> Flow:
+    """Return the open flow of this browser at this path of `path_of`, or one to the page there."""
+    match = _FLOW.fullmatch(path)
+    if match is None:
+        return page_flow(path)
+    try:
+        return await flows.load_open(ports(), UUID(match[1]), cookies.device_cookie())
+    except FlowEnded:
+        return page_flow(path)
+
+
+def path_of(flow: Flow, step: str = "") -> str:
+    """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
+    if flow.is_stored:
+        return f"{HOME_PATH}/flow/{flow.id}{step}"
+    return HOME_PATH + step if step else flow.request
+
+
+def leads_to_request(flow: Flow) -> bool:
+    """Return whether the path of a page is that of a request, which begins a flow of its own, or of another flow."""
+    return flow.request.partition("?")[0] == AUTHORIZE_PATH or flow.request.startswith(f"{HOME_PATH}/flow/")
+
+
+def address_to_store(flow: Flow) -> str | None:
+    """Return the address for the link of an email, which any browser can open, or None if it is the account page."""
+    address = targets.address(flow)
+    return None if address == ACCOUNT_PATH else address
+
+
+def link_to(flow: Flow, step: str) -> str:
+    """Return a link to a step of a flow."""
+    return path_of(flow, step) if flow.is_stored else with_next(path_of(flow, step), flow.request)
+
+
+def links(flow: Flow) -> dict[str, Any]:
+    """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
+    return {
+        "flow": f"{HOME_PATH}/flow/{flow.id}" if flow.is_stored else HOME_PATH,
+        "next": path_of(flow),
+        "sign_in": link_to(flow, "/sign-in"),
+        "sign_up": link_to(flow, "/sign-up"),
+        "forgot_password": link_to(flow, "/forgot-password"),
+    }
+
+
+async def load_options(flow: Flow) -> SignInOptions:
+    """Return the contents of the sign-in page of a flow. Raises: FlowEnded."""
+    return await sign_in_flow.load_options(ports(), flow, app_context().base_url)
+
+
+async def page_values(flow: Flow) -> dict[str, Any]:
+    """Return the values of the sign-in and sign-up pages of a flow. Raises: FlowEnded."""
+    return values_of(await load_options(flow), flow)
+
+
+def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
+    """Return the values of the sign-in and sign-up pages for these options."""
+    service = options.destination.service
+    return {
+        **links(flow),
+        "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
+        "service": service.name if service else None,
+        "organization_name": options.design.organization_name if options.design else None,
+        "email_sign_in": options.email_sign_in,
+        "needs_fresh_sign_in": options.needs_fresh_sign_in,
+        "offers_sign_up": options.destination.offers_sign_up,
+        "design": options.design,
+    }

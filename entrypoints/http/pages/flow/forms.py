@@ -1,0 +1,80 @@
+"""The pages that a flow can show."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from quart import Response
+
+from core.authentication.flow.model import Asked, Flow
+from core.authentication.flow.steps import Step
+from core.authentication.model.login import EmailNotVerified
+from core.authentication.model.openid import in_order
+from core.federation.oauth.model.authorization import consent_scopes
+from core.kernel.callers import Visitor
+from core.kernel.errors import Refusal
+from entrypoints.http.base import cookies
+from entrypoints.http.base.rendering.templates import page_response, render
+from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
+from entrypoints.http.pages.form_pages import form_page, refused_form_page, session_form_token
+
+SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values of the notice cookie
+NOTICES: Final = {SIGNED_OUT: "You're signed out.", JOINED: "You've joined the organization. Sign in to continue."}
+
+
+async def sign_in_form(flow: Flow) -> Response:
+    """Return the sign-in page, with a notice if the user just signed out or joined an organization. Raises: FlowEnded."""
+    notice = NOTICES.get(cookies.notice_cookie() or "")
+    options = await load_options(flow)
+    email = options.destination.login_hint or ""
+    values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, **values_of(options, flow)}
+    response = form_page("authentication/sign_in.html", **values)
+    if notice is not None:
+        cookies.clear_notice_cookie(response)
+    return response
+
+
+async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "") -> Response:
+    """Return the sign-in page after a refused attempt, with the email address that the user typed. Raises: FlowEnded."""
+    # The password was right, so the page may say that the account exists (security B-1).
+    is_unverified = isinstance(refusal, EmailNotVerified)
+    values = {"email": email, "notice": None, "is_unverified": is_unverified, **await page_values(flow)}
+    return refused_form_page(refusal, "authentication/sign_in.html", **values)
+
+
+async def sign_up_form(flow: Flow) -> Response:
+    """Return the sign-up page. Raises: FlowEnded."""
+    options = await load_options(flow)
+    email = options.destination.login_hint or ""
+    return form_page("accounts/sign_up.html", email=email, problem=None, is_taken=False, **values_of(options, flow))
+
+
+async def code_form(flow: Flow) -> Response:
+    """Return the page for the second factor. Raises: FlowEnded."""
+    return form_page("authentication/sign_in_code.html", problem=None, **await page_values(flow))
+
+
+async def question_page(flow: Flow, asked: Asked, user: Visitor) -> Response:
+    """Return the page that asks the user before an application gets an answer. Raises: FlowEnded."""
+    options = await load_options(flow)
+    service, grant, api = options.destination.service, asked.grant, options.destination.api  # no service: the platform's own frontend
+    page = render(
+        "federation/authorize.html",
+        design=options.design,
+        form_token=session_form_token(),
+        step=asked.step.value,
+        service=None if service is None else service.name,
+        organization=options.design.organization_name if options.design else "",
+        email=user.email,
+        scopes=[] if grant is None else list(in_order(consent_scopes(grant))),
+        api=api.access(grant.api.scope) if api and grant and grant.api else None,
+        selects_account=asked.step is Step.SELECT,
+        **links(flow),
+    )
+    return page_response(page)
+
+
+FORMS: Final[Mapping[Step, Callable[[Flow], Awaitable[Response]]]] = {
+    Step.SIGN_IN: sign_in_form,
+    Step.SIGN_UP: sign_up_form,
+    Step.SECOND_FACTOR: code_form,
+}

@@ -1,0 +1,114 @@
+"""The steps of a flow in a browser. Each page leads here, and the next step is decided here alone."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from quart import Blueprint, Response
+
+from core.authentication.flow import flows
+from core.authentication.flow.model import Asked, Flow, Target
+from core.authentication.flow.steps import Step
+from core.kernel.callers import Visitor
+from entrypoints.http.base.context import ports
+from entrypoints.http.base.redirects import redirect
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.openapi import describes_page
+from entrypoints.http.pages.federation import oauth
+from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, path_of
+from entrypoints.http.pages.flow.forms import FORMS, question_page
+from entrypoints.http.pages.form_pages import check_session_form
+from entrypoints.http.pages.visitors import visitor_with_mfa
+
+routes = Blueprint("sign_in_flow", __name__)
+
+ANSWERS: Final = {
+    200: "The page of the step, the page that brings the answer to the application, or the sign-in has ended and the page goes on.",
+    303: "Continue at the next step, at our page, or at the application.",
+}
+# Steps of a browser without a sufficient session. Its user can go from one to another.
+_SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
+
+
+async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) -> Asked | Response:
+    if user is None:
+        return Asked(Step.SIGN_IN)
+    await flows.close(ports(), flow)
+    return redirect(flow.request)
+
+
+_RESUME: Final[Mapping[Target, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
+    Target.PAGE: _resume_page,
+    Target.OAUTH: oauth.resume,
+}
+
+
+async def step_page(flow: Flow, requested: Step | None = None, answer: str | None = None) -> Response:
+    """Return the page of the requested step, if it is a present one, and otherwise a redirect to the next step.
+
+    `answer` is that of the user to the question of the present step.
+
+    Raises: FlowEnded.
+    """
+    user = await visitor_with_mfa()
+    outcome = await _RESUME[flow.target](flow, user, answer)
+    if not isinstance(outcome, Asked):
+        return outcome
+    step = _present(flow, outcome.step, requested)
+    if step is not requested:
+        return redirect(path_of(flow, f"/{step.value}"))
+    if step in FORMS:
+        return await FORMS[step](flow)
+    assert user is not None, "the others are questions to a signed-in user"
+    return await question_page(flow, outcome, user)
+
+
+def _present(flow: Flow, step: Step, requested: Step | None) -> Step:
+    if step not in _SIGN_INS:
+        return step
+    waits = flow.waits_for_code(ports().clock.now())
+    if requested in _SIGN_INS and (waits or requested is not Step.SECOND_FACTOR):
+        return requested
+    return Step.SECOND_FACTOR if waits else step
+
+
+@routes.get(FLOW_PATH)
+@anyone
+@describes_page(ANSWERS, changes_state=True)
+@in_flow
+async def continue_flow(flow: Flow) -> Response:
+    """Continue a sign-in at its next step."""
+    return await step_page(flow)
+
+
+def _question(step: Step) -> None:
+    """Add the routes of a page that asks a signed-in user."""
+
+    @anyone
+    @describes_page(ANSWERS, changes_state=True)
+    @in_flow
+    async def show(flow: Flow) -> Response:
+        return await step_page(flow, step)
+
+    @anyone
+    @describes_page(ANSWERS | {403: "The form was not sent by our page."}, form=["form_token", "answer"])
+    @in_flow
+    async def answer(flow: Flow) -> Response:
+        form = await read_form()
+        if await visitor_with_mfa() is None:
+            return redirect(path_of(flow))
+        check_session_form(form)
+        return await step_page(flow, step, form.get("answer", ""))
+
+    name = step.name.lower()
+    show.__doc__ = f"Ask the user about the step `{step.value}` of a sign-in."
+    answer.__doc__ = f"""Answer the question of the step `{step.value}`.
+
+    `answer` is `continue` to agree, `select` to continue with this account, and every other value cancels.
+    """
+    routes.add_url_rule(f"{FLOW_PATH}/{step.value}", endpoint=name, view_func=show, methods=["GET"])
+    routes.add_url_rule(f"{FLOW_PATH}/{step.value}", endpoint=f"answer_{name}", view_func=answer, methods=["POST"])
+
+
+for _step in (Step.CONFIRM, Step.CONSENT, Step.SELECT):
+    _question(_step)
