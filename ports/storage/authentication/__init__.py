@@ -40,8 +40,6 @@ from ports.storage.authentication.sign_ins import (
     KeptForms,
     KeptFormsRead,
     Logins,
-    MfaAttempts,
-    PreAuths,
     ReauthenticationCodeAttempts,
     Reauthentications,
     ReauthenticationsRead,
@@ -117,8 +115,6 @@ class AuthenticationTransaction(Protocol):
     @property
     def personal_tokens(self) -> PersonalTokens: ...
     @property
-    def pre_auths(self) -> PreAuths: ...
-    @property
     def reauthentications(self) -> Reauthentications: ...
     @property
     def refresh_tokens(self) -> RefreshTokens: ...
@@ -149,8 +145,6 @@ class AuthenticationAutocommit(Protocol):
     def logins(self) -> FailedLogins: ...
     @property
     def personal_tokens(self) -> PersonalTokenUse: ...
-    @property
-    def pre_auths(self) -> MfaAttempts: ...
     @property
     def reauthentications(self) -> ReauthenticationCodeAttempts: ...
     @property

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import Device, KnownBy, Location
-from core.authentication.model.login import EmailCodeAttempt, EmailSignIn, MfaAttempt, PendingSignIn
+from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
 from core.authentication.model.sessions import (
     EmailedCode,
     KeptForm,
@@ -43,34 +43,6 @@ class FailedLogins(Protocol):
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2)."""
-
-
-class PreAuths(Protocol):
-    """Pending sign-ins. Callers lock the account before any method.
-
-    `Mfa.redeem_step_deferred` and `Mfa.redeem_backup_code_deferred` use them up.
-    """
-
-    async def add(self, pending: PendingSignIn) -> None:
-        """Add a pending sign-in. The tokens of its identity are encrypted."""
-
-    async def remove_all(self, user_id: UUID) -> None: ...
-
-
-class MfaAttempts(Protocol):
-    """The count of attempts at the second factor of a pending sign-in (security J-8)."""
-
-    async def count_attempt(
-        self, pre_auth_id: UUID, user_id: UUID, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime
-    ) -> MfaAttempt | None:
-        """Count one attempt at this pending sign-in and at the user's second factor, and return the data to check the code.
-
-        This is atomic. Return None, and count nothing, if the pending sign-in has ended or has had
-        `tries` attempts. An attempt that `attempt_limit` blocks is not counted either. `subject`
-        has the same meaning as in `AttemptLimits`.
-
-        Raises: SealBroken.
-        """
 
 
 class EmailSignInsRead(Protocol):
