@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -32,16 +32,6 @@ FLOW: Final = Record(
     is_stored=None,
     service=None,
 )
-# Flows that another transaction is about to change are left out: a new flow never waits for them.
-ADD: Final = f"""
-    with pushed_out as (
-        update sign_in_flows set closed_at = %(begun_at)s, expires_at = %(begun_at)s + %(closed_ttl)s
-        where id = any(array(
-            select id from sign_in_flows where closed_at is null and id = any(array(
-                select id from sign_in_flows where browser_hash = %(browser_hash)s and closed_at is null
-                order by begun_at desc, id desc offset %(max_open)s - 1))
-            for update skip locked)))
-    {FLOW.insert("sign_in_flows", "identity")}"""
 OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted
 # for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
@@ -57,6 +47,29 @@ COUNT_ATTEMPT: Final = f"""
         where s.id = f.id and charged.blocked_until is null)
     select {FLOW.columns}, f.identity, charged.blocked_until, {ENROLLMENT}, {ACCOUNT.columns}
     from f cross join charged join users u on u.id = f.user_id left join mfa m on m.user_id = u.id"""
+
+
+def add_flow_sql(insert: LiteralString) -> LiteralString:
+    """Return the statement that adds a flow of a browser, and closes the oldest ones.
+
+    It leaves out flows that another transaction is about to change, so that a new flow never waits.
+    """
+    return f"""
+    with pushed_out as (
+        update sign_in_flows set closed_at = %(begun_at)s, expires_at = %(begun_at)s + %(closed_ttl)s
+        where id = any(array(
+            select id from sign_in_flows where closed_at is null and id = any(array(
+                select id from sign_in_flows where browser_hash = %(browser_hash)s and closed_at is null
+                order by begun_at desc, id desc offset %(max_open)s - 1))
+            for update skip locked)))
+    {insert}"""
+
+
+def push_out_parameters() -> dict[str, object]:
+    return {"max_open": MAX_OPEN, "closed_ttl": CLOSED_TTL}
+
+
+ADD: Final = add_flow_sql(FLOW.insert("sign_in_flows", "identity"))
 
 
 def identity_context(flow_id: UUID) -> SecretContext:
@@ -83,8 +96,22 @@ def _to_identity(stored: dict[str, Any]) -> PendingIdentity:
     )
 
 
-class Flows(SealingRepository):
-    """Implements `ports.storage.authentication.flows.Flows` and `FlowSteps`."""
+class FlowRepository(SealingRepository):
+    """A repository that reads flows."""
+
+    __slots__ = ()
+
+    def _with_identity(self, flow: Flow, sealed: bytes | None) -> Flow:
+        """Return the flow with its identity. Raises: SealBroken."""
+        if sealed is None:
+            return flow
+        return replace(flow, identity=_to_identity(json.loads(self._vault.open(sealed, identity_context(flow.id)))))
+
+
+class Flows(FlowRepository):
+    """Implements `ports.storage.authentication.flows.Flows` and `CodeAttempts`."""
+
+    __slots__ = ()
 
     def _sealed(self, flow: Flow) -> bytes | None:
         if flow.identity is None:
@@ -93,10 +120,7 @@ class Flows(SealingRepository):
 
     def _to_flow(self, row: Row) -> Flow:
         """Convert the columns of FLOW and the identity. Raises: SealBroken."""
-        flow, sealed = FLOW.read(row), row[FLOW.width]
-        if sealed is None:
-            return flow
-        return replace(flow, identity=_to_identity(json.loads(self._vault.open(sealed, identity_context(flow.id)))))
+        return self._with_identity(FLOW.read(row), row[FLOW.width])
 
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
@@ -110,7 +134,7 @@ class Flows(SealingRepository):
         return await self._one(self._to_flow, sql, secret_hash=secret_hash, browser_hash=browser_hash, now=now)
 
     async def add(self, flow: Flow) -> None:
-        await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), max_open=MAX_OPEN, closed_ttl=CLOSED_TTL)
+        await self._write(ADD, **FLOW.values(flow), identity=self._sealed(flow), **push_out_parameters())
 
     async def save_proofs(self, flow: Flow) -> bool:
         if not flow.is_stored:

@@ -1,6 +1,7 @@
 """The repositories of authentication."""
 
 from adapters.postgres.authentication.dpop import UsedProofs
+from adapters.postgres.authentication.email_challenges import EmailChallenges
 from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.flows import Flows
 from adapters.postgres.authentication.identities import Identities
@@ -25,6 +26,7 @@ class AuthenticationRepositories(Scope):
     """The repositories of authentication, for every kind of access."""
 
     dpop_proofs = repository(UsedProofs)
+    email_challenges = repository(EmailChallenges)
     email_sign_ins = repository(EmailSignIns)
     flows = repository(Flows)
     identities = repository(Identities)

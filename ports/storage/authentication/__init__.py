@@ -15,7 +15,7 @@ from ports.storage.authentication.credentials import (
     UsedProofs,
     UsedProofsCleaning,
 )
-from ports.storage.authentication.flows import Flows, FlowsRead, FlowSteps
+from ports.storage.authentication.flows import CodeAttempts, EmailAttempts, EmailChallenges, EmailChallengesRead, Flows, FlowsRead
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -51,6 +51,8 @@ from ports.storage.authentication.sign_ins import (
 class AuthenticationReading(Protocol):
     """Read access to the repositories of authentication."""
 
+    @property
+    def email_challenges(self) -> EmailChallengesRead: ...
     @property
     def email_sign_ins(self) -> EmailSignInsRead: ...
     @property
@@ -90,6 +92,8 @@ class AuthenticationTransaction(Protocol):
 
     @property
     def dpop_proofs(self) -> UsedProofsCleaning: ...
+    @property
+    def email_challenges(self) -> EmailChallenges: ...
     @property
     def email_sign_ins(self) -> EmailSignIns: ...
     @property
@@ -131,6 +135,8 @@ class AuthenticationAutocommit(Protocol):
 
     @property
     def dpop_proofs(self) -> UsedProofs: ...
+    @property
+    def email_challenges(self) -> EmailAttempts: ...
     @property
     def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property

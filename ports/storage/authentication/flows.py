@@ -5,7 +5,10 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
+from core.accounts.model.devices import KnownBy
+from core.authentication.flow.challenges import EmailAttempt, EmailChallenge
 from core.authentication.flow.model import CodeAttempt, Flow
+from core.kernel.values import Email
 
 
 class FlowsRead(Protocol):
@@ -18,7 +21,14 @@ class FlowsRead(Protocol):
         """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
 
 
-class Flows(FlowsRead, Protocol):
+class FlowEnds(Protocol):
+    """The end of sign-ins in progress."""
+
+    async def close(self, flow: Flow, now: datetime) -> bool:
+        """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
+
+
+class Flows(FlowsRead, FlowEnds, Protocol):
     """Write access to sign-ins in progress."""
 
     async def add(self, flow: Flow) -> None:
@@ -30,18 +40,12 @@ class Flows(FlowsRead, Protocol):
         Attempts start again. Return False, and change nothing, if the stored flow has ended.
         """
 
-    async def close(self, flow: Flow, now: datetime) -> bool:
-        """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
-
     async def forget_proofs(self, user_id: UUID) -> None:
         """Take away what was proved for this user in flows. Lock the account first."""
 
 
-class FlowSteps(Protocol):
-    """Changes to sign-ins in progress that commit by themselves."""
-
-    async def close(self, flow: Flow, now: datetime) -> bool:
-        """As `Flows.close`."""
+class CodeAttempts(FlowEnds, Protocol):
+    """The count of attempts at the second factor of a flow (security J-8), and the end of flows, which commit by themselves."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.
@@ -49,6 +53,60 @@ class FlowSteps(Protocol):
         This is atomic. Return None, and count nothing, if its proofs have ended or have had
         `tries` attempts. An attempt that `attempt_limit` blocks is not counted either. `subject`
         has the same meaning as in `AttemptLimits`. Only the id, the user and the browser of `flow` are used.
+
+        Raises: SealBroken.
+        """
+
+
+class EmailChallengesRead(Protocol):
+    """Read access to the emails of sign-ins in progress. They are found until they are used or expire."""
+
+    async def of_flow(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
+        """Return the newest email of this browser's flow. Raises: SealBroken."""
+
+    async def by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
+        """Return the email that has the link with this hash. Its flow may have ended. Raises: SealBroken."""
+
+
+class EmailChallenges(EmailChallengesRead, Protocol):
+    """Write access to the emails of sign-ins in progress."""
+
+    async def start(self, challenge: EmailChallenge) -> bool:
+        """Store an email of a flow, and add the flow if it is not stored. It replaces an earlier email and the proofs of the flow.
+
+        Attempts start again. Return False, and change nothing, if the stored flow has ended.
+        """
+
+    async def find(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
+        """Return an email with the name of its service and its code, if any, unless the service was deleted. Raises: SealBroken."""
+
+    async def issue(self, challenge: EmailChallenge, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
+        """Store the account, the link and the code of an email. The code is encrypted. Without an account, it opens nothing."""
+
+    async def remove_older(self, email: Email, begun_at: datetime) -> None:
+        """Forget the emails to this address that were requested before this time."""
+
+    async def redeem(self, challenge_id: UUID, now: datetime) -> bool:
+        """Use up an email. Of several concurrent calls, exactly one returns True. Lock the account first."""
+
+    async def void(self, user_id: UUID) -> None:
+        """Forget the emails to this user. Lock the account first."""
+
+
+class EmailAttempts(Protocol):
+    """The count of attempts at the codes of emails, which commits by itself."""
+
+    async def count_attempt(
+        self, flow_id: UUID | None, holder_hash: bytes, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
+    ) -> EmailAttempt | None:
+        """Count one attempt at the newest email of a flow and at its address, and return the data to check the code.
+
+        The flow is that with this id, of the browser with this hash, or without an id that of the API
+        client with the secret of this hash. If the account knows a device by `known`, the attempt is
+        counted for that device, and not for the address.
+
+        This is atomic. Return None, and count nothing, if the flow has ended, or the email was used, has
+        expired or has had `tries` attempts. An attempt that `attempt_limit` blocks is not counted either.
 
         Raises: SealBroken.
         """

@@ -189,6 +189,21 @@ async def test_exactly_one_request_closes_a_flow(storage: Postgres) -> None:
     assert await within(storage, lambda tx: tx.flows.close(client, NOW))
 
 
+async def test_an_open_flow_is_found_by_its_secret_in_its_browser(storage: Postgres) -> None:
+    secret = digest("secret")
+    flow = await add_flow(storage, page(secret_hash=secret, identity=IDENTITY))
+
+    async def find(secret: bytes = secret, browser: bytes = BROWSER, at: datetime = NOW) -> Flow | None:
+        async with storage.reading() as read:
+            return await read.flows.by_secret(secret, browser, at)
+
+    assert await find() == await find(at=NOW + FLOW_TTL - SECOND) == flow
+    assert await find(at=NOW + FLOW_TTL) is await find(digest("another")) is await find(browser=OTHER_BROWSER) is None
+    async with storage.autocommit() as statements:
+        assert await statements.flows.close(flow, NOW)
+    assert await find() is None
+
+
 async def test_ended_flows_are_swept_in_batches(storage: Postgres, pool: Pool) -> None:
     for number in range(5):
         await add_flow(storage, page(number * SECOND, digest(str(number))))
