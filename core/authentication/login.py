@@ -51,9 +51,9 @@ from core.authentication.session_start import start_session
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
 from core.kernel.proofs import Proof
-from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ async def _verify_password(ports: Ports, caller: Caller, email: Email, password:
 async def sign_in_with_identity(
     ports: Ports,
     caller: Caller,
-    provider: Provider,
+    provider: ConnectionSlug,
     find_account: Callable[[Transaction], Awaitable[tuple[Account, PendingIdentity | None]]],
     client: PresentedDevice,
     *,
@@ -319,7 +319,7 @@ async def _report_link(tx: Transaction, sign_in: VerifiedSignIn, identity: Pendi
     if not identity.known_elsewhere:
         tx.record(account_events.identity_linked(sign_in.account.id, identity.provider))
         kind, session_id = EmailKind.IDENTITY_LINKED, sign_in.person.session_id
-        await security_notices.notify(tx, sign_in.account, kind, now, session_id=session_id, detail=identity.provider.value)
+        await security_notices.notify(tx, sign_in.account, kind, now, session_id=session_id, detail=identity.provider)
 
 
 async def _confirm_service_membership(ports: Ports, signed_in: SignedIn) -> None:

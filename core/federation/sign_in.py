@@ -31,9 +31,10 @@ from core.federation.upstream import social
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import first_method_of
-from core.kernel.providers import FederatedIdentity, Provider
+from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, digest
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -150,7 +151,7 @@ class BrowserSignIn:
 class SignInOptions:
     """The contents of a sign-in page."""
 
-    providers: dict[Provider, str]  # the path that starts the sign-in at each available identity provider
+    providers: dict[ConnectionSlug, str]  # the path that starts the sign-in at each available identity provider
     service: Service | None  # the application that the user is signing in to
     org_slug: str | None  # of the organization of the OAuth request
     design: Design | None  # of the service's organization

@@ -12,7 +12,8 @@ from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingReposi
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import MfaAttempt, PendingSignIn
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.connections import ConnectionSlug
+from core.kernel.providers import ProviderTokens
 from ports.crypto import SecretContext, Vault
 
 COLUMNS: Final = "id, user_id, service_id, provider, created_at, expires_at"
@@ -50,13 +51,13 @@ def refresh_token_context(row: str) -> SecretContext:
 
 def to_pending(vault: Vault, row: Row) -> PendingSignIn:
     """Convert COLUMNS and IDENTITY_COLUMNS. Raises: SealBroken."""
-    identity = None if row[6] is None else to_identity(vault, str(row[0]), Provider(row[3]), row[6:])
+    identity = None if row[6] is None else to_identity(vault, str(row[0]), row[3], row[6:])
     return PendingSignIn(
         id=row[0], user_id=row[1], service_id=row[2], provider=row[3], created_at=row[4], expires_at=row[5], identity=identity
     )
 
 
-def to_identity(vault: Vault, name: str, provider: Provider, row: Row) -> PendingIdentity:
+def to_identity(vault: Vault, name: str, provider: ConnectionSlug, row: Row) -> PendingIdentity:
     issuer, subject, service_id, email, known_elsewhere, access_token, refresh_token, expires_at, scopes = row
     tokens = ProviderTokens(
         access_token=vault.open(access_token, access_token_context(name)).decode(),

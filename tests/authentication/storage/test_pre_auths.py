@@ -14,7 +14,8 @@ from core.accounts.model.mfa import attempt_subject
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import PendingSignIn
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.connections import CODEHOST
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, digest
 from ports.crypto import SealBroken
 from tests.support.builders import run_concurrently, run_sql
@@ -64,9 +65,9 @@ async def test_an_attempt_returns_the_pending_sign_in(storage: Postgres) -> None
 
 
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
-UNLINKED = PendingIdentity(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
+UNLINKED = PendingIdentity(uuid4(), CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
 WITHOUT_EMAIL = PendingIdentity(
-    None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
+    None, CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
 )
 
 

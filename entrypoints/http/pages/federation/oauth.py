@@ -115,7 +115,7 @@ async def authorize() -> Response:
 async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None) -> Response:
     openid = _parse(authorization)
     if provider:
-        return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
+        return redirect(f"/auth/{parse_provider(provider)}?{authorization.request.query}")
     return await _take_step(user, authorization, openid)
 
 
