@@ -14,12 +14,12 @@ from adapters.email.transports import FolderTransport, SmtpTransport
 from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
 from adapters.http.guard import AllowedTarget, parse_allowed_targets
 from adapters.http.payments import PaymentSettings
-from adapters.http.providers import ProviderSettings
 from adapters.postgres.engine.connecting import parse_address
-from core.kernel.providers import Provider
+from core.kernel.connections import OFFICESUITE, PLATFORM_CONNECTIONS, Connection, ConnectionSettings, platform_connection
 from entrypoints.settings import Settings, SettingsInvalid
 
 MAX_HASHES_AT_ONCE: Final = 4
+URLS: Final = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")  # of a connection
 
 
 def encryption_keys(settings: Settings) -> str:
@@ -98,22 +98,21 @@ def hashes_at_once() -> int:
     return min(MAX_HASHES_AT_ONCE, len(os.sched_getaffinity(0)))
 
 
-def provider_settings(settings: Settings) -> dict[Provider, ProviderSettings]:
-    """Return the settings of the configured identity providers."""
-    return {
-        provider: ProviderSettings(
-            client=settings.client_at(provider),
-            authorize_url=settings.of_provider(provider, "authorize_url"),
-            token_url=settings.of_provider(provider, "token_url"),
-            userinfo_url=settings.of_provider(provider, "userinfo_url"),
-            scopes=tuple(settings.of_provider(provider, "scopes").split()),
-            emails_url=settings.of_provider(provider, "emails_url") or "",
-            issuer=settings.of_provider(provider, "issuer") or "",
-            jwks_url=settings.of_provider(provider, "jwks_url") or "",
+def platform_connections(settings: Settings) -> list[Connection]:
+    """Return the connections of the platform that are set up."""
+    return [
+        platform_connection(
+            slug,
+            ConnectionSettings(
+                client=settings.client_at(slug),
+                **{name: settings.of_provider(slug, name) or "" for name in URLS},
+                scopes=tuple(settings.of_provider(slug, "scopes").split()),
+                verifies_emails=slug != OFFICESUITE,  # whatever its tokens contain
+            ),
         )
-        for provider in Provider
-        if settings.has_provider(provider)
-    }
+        for slug in PLATFORM_CONNECTIONS
+        if settings.has_provider(slug)
+    ]
 
 
 def payment_settings(settings: Settings) -> PaymentSettings | None:

@@ -34,7 +34,7 @@ from entrypoints.adapters_of_settings import (
     hashes_at_once,
     mail_folder,
     payment_settings,
-    provider_settings,
+    platform_connections,
     smtp,
     vault_of,
 )
@@ -276,16 +276,17 @@ def check_anonymizers(settings: Settings) -> Finding:
 
 def check_providers(settings: Settings) -> Iterator[Finding]:
     """List the identity providers. They are not contacted, because they respond only to requests with a code."""
-    configured = provider_settings(settings)
-    for provider, known in configured.items():
+    configured = platform_connections(settings)
+    for connection in configured:
+        provider, known = connection.slug, connection.settings
         urls = (known.authorize_url, known.token_url, known.userinfo_url, known.emails_url, known.jwks_url)
         plain = [url for url in urls if url and not is_web_url(url)]
         scope = "for the platform" if known.client else "for services with separate credentials"
         if plain:
-            text = f"{provider.value} is at {plain[0]}, without https: an attacker on the network can sign in as any user"
+            text = f"{provider} is at {plain[0]}, without https: an attacker on the network can sign in as any user"
             yield Finding("providers", Health.WARNING, text)
         else:
-            yield Finding("providers", Health.GOOD, f"{provider.value}, {scope}")
+            yield Finding("providers", Health.GOOD, f"{provider}, {scope}")
     if not configured:
         yield Finding("providers", Health.GOOD, "none: users sign in with passwords")
 

@@ -56,7 +56,7 @@ from entrypoints.adapters_of_settings import (
     hashes_at_once,
     mail_transport,
     payment_settings,
-    provider_settings,
+    platform_connections,
     vault_of,
 )
 from entrypoints.bind import has_own_address
@@ -139,7 +139,7 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         email_templates=EmailTemplates(base_url, policy),
         mail=MailRouter(mail_transport(settings), OrganizationSmtp(guard)),
         dns=_Dns(settings.dns_servers),
-        providers=HttpProviders(provider_settings(settings), clock),
+        providers=HttpProviders(platform_connections(settings), clock),
         payments=HttpPayments(payment_settings(settings), clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),

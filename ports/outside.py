@@ -9,8 +9,9 @@ from uuid import UUID
 from core.accounts.model.devices import Location, ParsedUserAgent
 from core.billing.model.checkout import Checkout, CheckoutSession
 from core.billing.model.provider_objects import ProviderSnapshot
+from core.kernel.connections import Connection, ConnectionSlug
 from core.kernel.outbound import Reply
-from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider, ProviderClient, ProviderTokens
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens
 from core.kernel.values import Email
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.settings import MailServer, MailServerCheck
@@ -144,23 +145,20 @@ class IdentityProviders(Protocol):
     words, none of the provider's. Every asynchronous method returns within 10 s.
     """
 
-    def is_configured(self, provider: Provider) -> bool:
-        """Return whether the URLs of the provider are configured. A service with its own credentials can then use it."""
+    def platform(self) -> tuple[Connection, ...]:
+        """Return the connections of the platform that are set up. Services with their own credentials can use them, too."""
 
-    def platform_client(self, provider: Provider) -> ProviderClient | None:
-        """Return the platform's OAuth client at the provider, or None if there is none."""
+    def find(self, slug: ConnectionSlug) -> Connection | None:
+        """Return the connection with this slug, or None if it is not set up."""
 
-    def is_issuer(self, provider: Provider, issuer: str) -> bool:
-        """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""
-
-    def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
+    def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
         """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.
 
-        With `request.fresh_since`, providers in SUPPORTS_REAUTHENTICATION are told to authenticate
-        the user again. This overrides parameters in the operator's URL.
+        With `request.fresh_since`, providers that can do so are told to authenticate the user
+        again. This overrides parameters in the operator's URL.
         """
 
-    async def identify(self, provider: Provider, request: AuthenticationRequest, code: str) -> FederatedIdentity:
+    async def identify(self, provider: ConnectionSlug, request: AuthenticationRequest, code: str) -> FederatedIdentity:
         """Redeem a code and return the user that the provider authenticated.
 
         The signature, `iss`, `aud`, `nonce` and `exp` of an ID token are verified. With
@@ -170,7 +168,7 @@ class IdentityProviders(Protocol):
         Raises: ProviderFailed; ReauthenticationNotConfirmed if the provider did not authenticate the user again.
         """
 
-    async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+    async def refresh(self, provider: ConnectionSlug, client: ProviderClient, refresh_token: str) -> ProviderTokens:
         """Return new tokens for a refresh token. The old refresh token is kept if the provider returns no new one.
 
         Raises: ProviderFailed.

@@ -145,7 +145,7 @@ async def pool(conninfo: str, kept_connections: database.KeptConnections) -> Asy
 @pytest.fixture
 def providers(clock: FakeClock) -> IdentityProviders:
     """No identity providers. A test module that needs some overrides this."""
-    return HttpProviders({}, clock)
+    return HttpProviders([], clock)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from core.accounts.model.email_queue import ORGANIZATION_EMAILS, OWNER_CHANGE_EMAILS, EmailKind, NoticedSecret, OwnerChange, SecretNotice
 from core.authentication.model.login import IssuedEmailSignIn
 from core.authentication.model.sessions import CODE_TTL
+from core.kernel.connections import ConnectionSlug
 from core.kernel.display import PRODUCT, format_utc
 from core.kernel.page_paths import EMAIL_SIGN_IN_LINK_PATH, FORGOT_PASSWORD_PATH, SIGN_IN_PATH, UNDO_PATH
 from core.kernel.policy import Policy
@@ -127,7 +128,7 @@ class EmailTemplates:
         }
         host = urlsplit(self._base_url).hostname or "localhost"
         self._support = policy.support
-        self._provider_names = {provider.value: name for provider, name in policy.provider_names.items()}
+        self._provider_names = policy.provider_names
         self._message_id_host = f"[{host}]" if ":" in host else host.encode("idna").decode("ascii")
 
     def compose(self, mail: PreparedEmail) -> EmailMessage:
@@ -160,7 +161,7 @@ class EmailTemplates:
             "undo_until": None if mail.undo_until is None else format_utc(mail.undo_until),
             "purchase": mail.purchase,
             "welcome": mail.welcome,
-            "provider": self._provider_names.get(mail.detail or "", "an identity provider"),
+            "provider": self._provider_names.get(ConnectionSlug(mail.detail or ""), "an identity provider"),
         }
         # A template that uses a variable which its email does not have is an error.
         if mail.link_until is not None:

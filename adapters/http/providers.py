@@ -1,4 +1,4 @@
-"""HTTP clients of the external identity providers: `codehost` with plain OAuth, `websuite` and `officesuite` with OpenID Connect.
+"""HTTP clients of the external identity providers, which speak plain OAuth or OpenID Connect.
 
 Only the URLs in the operator's settings are called (security O-8, W-2). Errors and log lines
 contain only our own words, none of the provider's. Sources: RFC 6749, RFC 7636, RFC 9207, OpenID
@@ -6,9 +6,8 @@ Connect Core.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -19,17 +18,9 @@ from adapters.crypto import IdTokenInvalid, IdTokenKeyUnknown, read_id_token
 from adapters.http.provider_keys import Keys, ProviderKeys
 from adapters.http.upstream import UpstreamFailed, UpstreamHttp, parse_json, read_body
 from core.federation.oauth.model.authorization import s256_challenge
+from core.kernel.connections import Connection, ConnectionProtocol, ConnectionSlug
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import (
-    SUPPORTS_REAUTHENTICATION,
-    AuthenticationRequest,
-    FederatedIdentity,
-    Provider,
-    ProviderClient,
-    ProviderTokens,
-    ReauthenticationNotConfirmed,
-)
-from core.kernel.uris import origin_of
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity, ProviderClient, ProviderTokens, ReauthenticationNotConfirmed
 from core.kernel.values import Email, EmailInvalid
 from ports.observe import Clock
 
@@ -45,112 +36,84 @@ CLOCK_SKEW: Final = timedelta(minutes=1)  # tolerated difference between a provi
 MAX_TOKEN_SECONDS: Final = 10 * 365 * 86400  # longer lifetimes are cut, because the result could exceed the range of datetime
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,255}")  # RFC 6749 section 3.3; other scopes are ignored
 # The scopes that identify the user, and give access to nothing else.
-IDENTIFYING_SCOPES: Final[Mapping[Provider, tuple[str, ...]]] = {
-    Provider.CODEHOST: ("read:user", "user:email"),
-    Provider.WEBSUITE: ("openid", "email"),
-    Provider.OFFICESUITE: ("openid", "email"),
+IDENTIFYING_SCOPES: Final[Mapping[ConnectionProtocol, tuple[str, ...]]] = {
+    ConnectionProtocol.OAUTH: ("read:user", "user:email"),
+    ConnectionProtocol.OIDC: ("openid", "email"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSettings:
-    """The operator's settings for a provider.
-
-    `client` is the platform's OAuth client, or None if only services have credentials. `scopes` are
-    requested in addition to the identifying ones. `emails_url` is for `codehost` only, `issuer` and
-    `jwks_url` for the others.
-    """
-
-    client: ProviderClient | None
-    authorize_url: str
-    token_url: str
-    userinfo_url: str
-    scopes: tuple[str, ...] = ()
-    emails_url: str = ""
-    issuer: str = ""
-    jwks_url: str = ""
 
 
 class HttpProviders:
     """Implements `ports.outside.IdentityProviders`."""
 
-    def __init__(self, settings: Mapping[Provider, ProviderSettings], clock: Clock, *, deadline: float = DEADLINE) -> None:
-        self._settings = settings
+    def __init__(self, connections: Iterable[Connection], clock: Clock, *, deadline: float = DEADLINE) -> None:
+        self._connections = {connection.slug: connection for connection in connections}
         self._clock = clock
         self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
-        self._keys = {provider: ProviderKeys(clock) for provider in settings}
+        self._keys = {slug: ProviderKeys(clock) for slug in self._connections}
 
-    def is_configured(self, provider: Provider) -> bool:
-        return provider in self._settings
+    def platform(self) -> tuple[Connection, ...]:
+        return tuple(self._connections.values())
 
-    def platform_client(self, provider: Provider) -> ProviderClient | None:
-        settings = self._settings.get(provider)
-        return None if settings is None else settings.client
+    def find(self, slug: ConnectionSlug) -> Connection | None:
+        return self._connections.get(slug)
 
-    def is_issuer(self, provider: Provider, issuer: str) -> bool:
-        settings = self._settings.get(provider)
-        if settings is None:
-            return False
-        if settings.issuer:
-            return issuer == settings.issuer
-        return origin_of(issuer) == origin_of(settings.authorize_url)  # plain OAuth defines no issuer
-
-    def authorization_url(self, provider: Provider, request: AuthenticationRequest) -> str:
-        settings = self._settings[provider]
+    def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
+        connection = self._connections[provider]
+        settings = connection.settings
         scopes = settings.scopes if request.scopes is None else tuple(request.scopes)
         fields = {
             "response_type": "code",
             "client_id": request.client.client_id,
             "redirect_uri": request.redirect_uri,
-            "scope": " ".join(dict.fromkeys((*IDENTIFYING_SCOPES[provider], *scopes))),
+            "scope": " ".join(dict.fromkeys((*IDENTIFYING_SCOPES[connection.protocol], *scopes))),
             "state": request.state,
             "code_challenge": s256_challenge(request.code_verifier),
             "code_challenge_method": "S256",
         }
-        if settings.issuer:
+        if connection.protocol is ConnectionProtocol.OIDC:
             fields["nonce"] = request.nonce
         parts = urlsplit(settings.authorize_url)
         configured = parts.query.split("&")
-        if request.fresh_since is not None and provider in SUPPORTS_REAUTHENTICATION:
+        if request.fresh_since is not None and connection.can_reauthenticate:
             fields |= {"prompt": "login", "max_age": "0"}
             configured = [field for field in configured if field.partition("=")[0] not in ("prompt", "max_age")]
         return urlunsplit(parts._replace(query="&".join(filter(None, (*configured, urlencode(fields))))))
 
-    async def identify(self, provider: Provider, request: AuthenticationRequest, code: str) -> FederatedIdentity:
+    async def identify(self, provider: ConnectionSlug, request: AuthenticationRequest, code: str) -> FederatedIdentity:
         fields = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": request.redirect_uri,
             "code_verifier": request.code_verifier,
         }
-        async with self._connect(provider) as connection:
-            answer = await connection.request_tokens(request.client, fields)
-            tokens = self._tokens(provider, answer, request.scopes)
-            if self._settings[provider].issuer:
-                return await self._identify_by_id_token(provider, connection, request, answer, tokens)
-            return await self._identify_by_profile(provider, connection, tokens)
+        async with self._connect(provider) as requests:
+            answer = await requests.request_tokens(request.client, fields)
+            tokens = self._tokens(requests.connection, answer, request.scopes)
+            if requests.connection.protocol is ConnectionProtocol.OIDC:
+                return await self._identify_by_id_token(requests, request, answer, tokens)
+            return await self._identify_by_profile(requests, tokens)
 
-    async def refresh(self, provider: Provider, client: ProviderClient, refresh_token: str) -> ProviderTokens:
-        async with self._connect(provider) as connection:
-            answer = await connection.request_tokens(client, {"grant_type": "refresh_token", "refresh_token": refresh_token})
-            return self._tokens(provider, answer, (), old=refresh_token)
+    async def refresh(self, provider: ConnectionSlug, client: ProviderClient, refresh_token: str) -> ProviderTokens:
+        async with self._connect(provider) as requests:
+            answer = await requests.request_tokens(client, {"grant_type": "refresh_token", "refresh_token": refresh_token})
+            return self._tokens(requests.connection, answer, (), old=refresh_token)
 
     @asynccontextmanager
-    async def _connect(self, provider: Provider) -> AsyncIterator["_Connection"]:
-        """Open a connection for all requests about one user, within the deadline. Failures are logged and raised as ProviderFailed."""
+    async def _connect(self, provider: ConnectionSlug) -> AsyncIterator["_Requests"]:
+        """Open the way for all requests about one user, within the deadline. Failures are logged and raised as ProviderFailed."""
         try:
-            settings = self._settings.get(provider) or _fail("it is not configured")
+            connection = self._connections.get(provider) or _fail("it is not configured")
             try:
                 async with self._http.connect() as client:
-                    yield _Connection(client, settings)
+                    yield _Requests(client, connection)
             except UpstreamFailed as failure:
                 _fail(str(failure))
         except ProviderFailed as failure:
-            log.warning("provider_failed", provider=provider.value, reason=str(failure))
+            log.warning("provider_failed", provider=provider, reason=str(failure))
             raise
 
     def _tokens(
-        self, provider: Provider, answer: Mapping[str, Any], requested: Sequence[str] | None, old: str | None = None
+        self, connection: Connection, answer: Mapping[str, Any], requested: Sequence[str] | None, old: str | None = None
     ) -> ProviderTokens:
         """Read the answer of the token endpoint. `requested` are the scopes of the request, `old` is the refresh token to keep."""
         type_ = answer.get("token_type", "bearer")
@@ -161,8 +124,8 @@ class HttpProviders:
         if isinstance(scopes, str):  # codehost separates them by commas, the standard by spaces (RFC 6749 section 3.3)
             granted = tuple(scope for scope in scopes.replace(",", " ").split() if _SCOPE.fullmatch(scope))
         else:  # without the field, they are the requested ones (RFC 6749 section 5.1)
-            optional = self._settings[provider].scopes if requested is None else tuple(requested)
-            granted = () if old is not None else tuple(dict.fromkeys((*IDENTIFYING_SCOPES[provider], *optional)))
+            optional = connection.settings.scopes if requested is None else tuple(requested)
+            granted = () if old is not None else tuple(dict.fromkeys((*IDENTIFYING_SCOPES[connection.protocol], *optional)))
         return ProviderTokens(
             access_token=_token(answer.get("access_token"), "the token endpoint returned no access token"),
             refresh_token=None if refresh_token is None else _token(refresh_token, "the token endpoint returned no usable refresh token"),
@@ -178,40 +141,32 @@ class HttpProviders:
         return self._clock.now() + timedelta(seconds=min(seconds, MAX_TOKEN_SECONDS))
 
     async def _identify_by_id_token(
-        self,
-        provider: Provider,
-        connection: "_Connection",
-        request: AuthenticationRequest,
-        answer: Mapping[str, Any],
-        tokens: ProviderTokens,
+        self, requests: "_Requests", request: AuthenticationRequest, answer: Mapping[str, Any], tokens: ProviderTokens
     ) -> FederatedIdentity:
-        settings = self._settings[provider]
+        settings = requests.connection.settings
         id_token = _token(answer.get("id_token"), "the token endpoint returned no ID token")
-        claims = await self._verify_id_token(provider, connection, id_token, request)
+        claims = await self._verify_id_token(requests, id_token, request)
         if request.fresh_since is not None and not _is_fresh(claims, request.fresh_since, self._clock.now()):
-            log.warning("provider_did_not_ask_again", provider=provider.value)
+            log.warning("provider_did_not_ask_again", provider=requests.connection.slug)
             raise ReauthenticationNotConfirmed
         subject, email, verified = claims["sub"], claims.get("email"), claims.get("email_verified")
         if email is None:
-            profile = await connection.get(settings.userinfo_url, tokens.access_token)
+            profile = await requests.get(settings.userinfo_url, tokens.access_token)
             # Without this check the answer could describe another user (OpenID Connect Core section
             # 5.3.2).
             if not isinstance(profile, dict) or profile.get("sub") != subject:
                 _fail("the user info endpoint returned another user")
             email, verified = profile.get("email"), profile.get("email_verified")
         address = _email(email)
-        # officesuite verifies no addresses, whatever its tokens contain.
-        email_verified = provider is not Provider.OFFICESUITE and verified is True and address is not None
+        email_verified = settings.verifies_emails and verified is True and address is not None
         return FederatedIdentity(settings.issuer, subject, address, email_verified, tokens, is_fresh=request.fresh_since is not None)
 
-    async def _verify_id_token(
-        self, provider: Provider, connection: "_Connection", token: str, request: AuthenticationRequest
-    ) -> dict[str, Any]:
+    async def _verify_id_token(self, requests: "_Requests", token: str, request: AuthenticationRequest) -> dict[str, Any]:
         """Verify an ID token and return its claims. If none of the cached keys verifies it, the provider may have replaced them."""
-        settings, cache = self._settings[provider], self._keys[provider]
+        settings, cache = requests.connection.settings, self._keys[requests.connection.slug]
 
         async def fetch() -> Keys:
-            jwks = await connection.get(settings.jwks_url)
+            jwks = await requests.get(settings.jwks_url)
             keys = jwks.get("keys") if isinstance(jwks, dict) else None
             if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
                 _fail("the keys of the provider cannot be read")
@@ -234,13 +189,13 @@ class HttpProviders:
         except IdTokenInvalid as invalid:
             _fail(str(invalid))
 
-    async def _identify_by_profile(self, provider: Provider, connection: "_Connection", tokens: ProviderTokens) -> FederatedIdentity:
-        settings = self._settings[provider]
-        profile = await connection.get(settings.userinfo_url, tokens.access_token)
+    async def _identify_by_profile(self, requests: "_Requests", tokens: ProviderTokens) -> FederatedIdentity:
+        settings = requests.connection.settings
+        profile = await requests.get(settings.userinfo_url, tokens.access_token)
         user_id = profile.get("id") if isinstance(profile, dict) else None
         if not isinstance(user_id, int) or isinstance(user_id, bool) or user_id <= 0:
             _fail("the user endpoint returned no user id")
-        emails = await connection.get(settings.emails_url, tokens.access_token)
+        emails = await requests.get(settings.emails_url, tokens.access_token)
         if not isinstance(emails, list):
             _fail("the emails endpoint returned no list")
         primary = next((entry for entry in emails if isinstance(entry, dict) and entry.get("primary") is True), {})
@@ -250,19 +205,19 @@ class HttpProviders:
         return FederatedIdentity(f"{issuer.scheme}://{issuer.netloc}", str(user_id), address, verified, tokens)
 
 
-class _Connection:
+class _Requests:
     """The requests to one provider about one user."""
 
-    def __init__(self, client: "httpx.AsyncClient", settings: ProviderSettings) -> None:
+    def __init__(self, client: "httpx.AsyncClient", connection: Connection) -> None:
         self._client = client
-        self._settings = settings
+        self.connection = connection
 
     async def request_tokens(self, client: ProviderClient, fields: Mapping[str, str]) -> Mapping[str, Any]:
         """Send a request to the token endpoint and return its answer. Some providers return errors with status 200."""
         # The secret is in the body, because all three providers accept it there (RFC 6749 section
         # 2.3.1).
         form = {**fields, "client_id": client.client_id, "client_secret": client.client_secret}
-        async with self._client.stream("POST", self._settings.token_url, data=form) as response:
+        async with self._client.stream("POST", self.connection.settings.token_url, data=form) as response:
             raw = await read_body(response)
         answer: object
         if response.headers.get("Content-Type", "").partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from core.accounts.model.email_queue import EndedCredential
 from core.kernel.callers import ServiceContext
+from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.providers import Provider
 
 
 def signed_up(user_id: UUID, org_id: UUID | None = None, service_id: UUID | None = None) -> Event:
@@ -72,14 +72,14 @@ def password_changed(user_id: UUID, method: str) -> Event:
     return Event(EVENT_KINDS["security.password.changed"], str(user_id), of_person=user_id, details={"method": method})
 
 
-def identity_linked(user_id: UUID, provider: Provider) -> Event:
+def identity_linked(user_id: UUID, provider: ConnectionSlug) -> Event:
     """A user linked an account at an identity provider."""
-    return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider.value})
+    return Event(EVENT_KINDS["security.identity.linked"], str(user_id), of_person=user_id, details={"provider": provider})
 
 
-def identity_unlinked(user_id: UUID, provider: Provider, service: ServiceContext | None) -> Event:
+def identity_unlinked(user_id: UUID, provider: ConnectionSlug, service: ServiceContext | None) -> Event:
     """A user unlinked an identity provider from the account, or from one service. Then only that service's organization gets the event."""
-    details = {"provider": provider.value}
+    details: dict[str, str] = {"provider": provider}
     if service is None:
         return Event(EVENT_KINDS["security.identity.unlinked"], str(user_id), of_person=user_id, details=details)
     details["service_slug"] = service.slug

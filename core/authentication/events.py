@@ -10,8 +10,8 @@ from core.applications.model.services import Service
 from core.authentication.model.sessions import Session
 from core.authentication.model.tokens import PersonalToken, SigningKey
 from core.kernel.callers import Member, ServiceContext
+from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.providers import Provider
 from core.kernel.values import rfc3339
 
 # Sign-ins to a service have no entry in the audit log: a service can have any number of end users,
@@ -82,9 +82,9 @@ def impersonation_request(user_id: UUID, session_id: UUID, entry_id: UUID, metho
     return Event(EVENT_KINDS["impersonation.request"], str(user_id), details=details, id=entry_id)
 
 
-def oauth_credentials_updated(service: Service, provider: Provider, client_id: str | None) -> Event:
+def oauth_credentials_updated(service: Service, provider: ConnectionSlug, client_id: str | None) -> Event:
     """A service got its own OAuth client at an identity provider. Without a `client_id`, it uses the platform's credentials again."""
-    details = {"service_slug": service.slug, "provider": provider.value, "client_id": client_id}
+    details = {"service_slug": service.slug, "provider": provider, "client_id": client_id}
     return Event(EVENT_KINDS["service.oauth_credentials.updated"], str(service.id), org_id=service.org_id, details=details)
 
 

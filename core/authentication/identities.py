@@ -34,9 +34,9 @@ from core.authentication.model.identities import (
 )
 from core.authentication.model.login import PreAuthInvalid
 from core.kernel.callers import Person
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
 from core.kernel.proofs import ways_in
-from core.kernel.providers import Provider
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ async def list_linked(ports: Ports, caller: Person) -> list[LinkedIdentity]:
     return linked if caller.sees("email") else [replace(identity, email=None) for identity in linked]
 
 
-async def list_sign_in_providers(ports: Ports, caller: Person) -> list[Provider]:
+async def list_sign_in_providers(ports: Ports, caller: Person) -> list[ConnectionSlug]:
     """Return the providers that the caller can sign in with, linked in the account or in any service."""
     async with ports.storage.reading() as read:
         return await read.identities.list_providers(caller.user_id)
@@ -75,7 +75,9 @@ async def start_link(ports: Ports, caller: Person, provider_name: str) -> str:
         return await add_ticket(ports, tx, caller, provider, now)
 
 
-async def add_ticket(ports: Ports, tx: Transaction, caller: Person, provider: Provider, now: datetime, *, after: str | None = None) -> str:
+async def add_ticket(
+    ports: Ports, tx: Transaction, caller: Person, provider: ConnectionSlug, now: datetime, *, after: str | None = None
+) -> str:
     """Store a ticket of the caller's session and browser for this identity provider, and return its secret.
 
     Without `after`, it links the account there. With it, the user signs in again, and continues at this path.
@@ -127,7 +129,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
         # An identity that is still linked in a service would sign the user in to the account on our
         # pages, so unlink it everywhere.
         notice_id = await security_notices.notify(
-            tx, account, EmailKind.IDENTITY_UNLINKED, now, session_id=caller.session_id, detail=provider.value
+            tx, account, EmailKind.IDENTITY_UNLINKED, now, session_id=caller.session_id, detail=provider
         )
         service_ids = await tx.identities.remove_everywhere(account.id, provider, notice_id) or refuse(NotLinked)
         await tx.flows.forget_proofs(account.id)
@@ -148,7 +150,7 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
     if token.expires_at is None or token.expires_at > now:
         return token
     if not token.can_be_renewed:
-        raise ProviderFailed(f"a token of {provider.value} has expired and cannot be renewed")
+        raise ProviderFailed(f"a token of {provider} has expired and cannot be renewed")
     # Only one process may renew the token: many providers accept a refresh token once, and treat a
     # second use as theft.
     async with ports.storage.transaction(by=caller) as tx:
@@ -160,7 +162,7 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
         try:
             client = await oauth_credentials.load_client(ports, provider, org_id, _context_of(caller))
         except ProviderUnknown:
-            raise ProviderFailed(f"a token of {provider.value} has expired, and its client credentials were removed") from None
+            raise ProviderFailed(f"a token of {provider} has expired, and its client credentials were removed") from None
         renewed = await ports.providers.refresh(provider, client, renewal.refresh_token)
     except Outage:
         async with ports.storage.transaction(by=caller) as tx:
@@ -171,7 +173,7 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
     return await _load_token(ports, caller, provider)
 
 
-async def _load_token(ports: Ports, caller: Person, provider: Provider) -> ProviderToken:
+async def _load_token(ports: Ports, caller: Person, provider: ConnectionSlug) -> ProviderToken:
     async with ports.storage.reading() as read:
         return await read.identities.load_provider_token(caller.user_id, _context_of(caller), provider) or refuse(NoProviderToken)
 

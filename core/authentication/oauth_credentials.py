@@ -10,20 +10,21 @@ from core.applications.model import services as services_model
 from core.authentication import events
 from core.authentication.model.identities import CredentialsNotSet, ProviderUnknown, ServiceOAuthCredentials
 from core.kernel.callers import OrganizationCaller
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import refuse
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.providers import ProviderClient
 from core.kernel.roles import Capability
 
 if TYPE_CHECKING:
     from ports import Ports
 
 
-def platform_providers(ports: Ports) -> frozenset[Provider]:
+def platform_providers(ports: Ports) -> frozenset[ConnectionSlug]:
     """Return the providers where the platform itself is a client. Users can sign in through them without a service, and link accounts."""
-    return frozenset(provider for provider in Provider if ports.providers.platform_client(provider) is not None)
+    return frozenset(connection.slug for connection in ports.providers.platform() if connection.settings.client is not None)
 
 
-async def load_client(ports: Ports, provider: Provider, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
+async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
     """Return the OAuth client to use at this provider: the service's own, or else the platform's.
 
     Raises: ProviderUnknown if neither exists.
@@ -33,10 +34,11 @@ async def load_client(ports: Ports, provider: Provider, org_id: UUID | None, ser
             own = await read.oauth_credentials.load_client(org_id, service_id, provider)
         if own is not None:
             return own
-    return ports.providers.platform_client(provider) or refuse(ProviderUnknown)
+    connection = ports.providers.find(provider)
+    return (connection and connection.settings.client) or refuse(ProviderUnknown)
 
 
-async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> ServiceOAuthCredentials:
+async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug) -> ServiceOAuthCredentials:
     """Return the service's own credentials at this provider. Raises: ServiceNotFound, CredentialsNotSet."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_model.ServiceNotFound)
@@ -44,7 +46,7 @@ async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, prov
 
 
 async def put(
-    ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider, client_id: str, client_secret: str
+    ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug, client_id: str, client_secret: str
 ) -> ServiceOAuthCredentials:
     """Set the service's own credentials at this provider.
 
@@ -58,7 +60,7 @@ async def put(
     return credentials
 
 
-async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: Provider) -> None:
+async def remove(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug) -> None:
     """Remove the service's own credentials at this provider, so that it uses the platform's again. Raises: CredentialsNotSet."""
     async with ports.storage.transaction(by=caller) as tx:
         _, service = await services.lock_organization_for(tx, caller, service_slug, Capability.SERVICES_MANAGE)

@@ -31,9 +31,9 @@ from core.federation.upstream import social
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import first_method_of
-from core.kernel.providers import Provider
 from core.kernel.values import digest
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
@@ -82,7 +82,7 @@ class SignInOptions:
     """The contents of a sign-in page."""
 
     destination: Destination
-    providers: dict[Provider, str]  # the path that starts the sign-in at each available identity provider
+    providers: dict[ConnectionSlug, str]  # the path that starts the sign-in at each available identity provider
     design: Design | None  # of the service's organization
     needs_fresh_sign_in: bool  # the application does not accept an existing session
     email_sign_in: bool  # whether users can sign in by email

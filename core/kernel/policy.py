@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Final, Literal
 from urllib.parse import quote
 
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 
 # The names of the providers on pages, unless a setting or an address gives them another one.
-PROVIDER_NAMES: Final[Mapping[Provider, str]] = MappingProxyType({provider: provider.value.title() for provider in Provider})
+PROVIDER_NAMES: Final[Mapping[ConnectionSlug, str]] = MappingProxyType({provider: provider.title() for provider in PLATFORM_CONNECTIONS})
 CERTIFICATE_EXPIRES_SOON: Final = timedelta(days=30)  # the overview and the check of SAML warn of a certificate from then on
 
 
@@ -63,6 +63,6 @@ class Policy:
     key_ports: frozenset[int] = frozenset({443})  # of the servers of clients and pipelines from which we fetch keys (security W-3)
     frontend_url: str | None = None  # the platform's own frontend, if users sign in to the platform through one
     common_passwords: frozenset[str] = field(default=frozenset(), repr=False)  # case-folded
-    provider_names: Mapping[Provider, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
+    provider_names: Mapping[ConnectionSlug, str] = field(default_factory=lambda: PROVIDER_NAMES, hash=False)
     support: SupportContact | None = None  # shown on error pages and in emails
     billing_livemode: bool | None = None  # accept only live or only test events of the payment provider; None accepts both

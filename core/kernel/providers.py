@@ -1,25 +1,12 @@
-"""The external identity providers under neutral names, and the data that they return.
-
-`websuite` and `officesuite` speak OpenID Connect. `codehost` speaks plain OAuth, so the adapter
-requests the email address with a separate call.
-"""
+"""Ways to sign in without an identity provider, and the data that is exchanged with identity providers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Email
-
-
-class Provider(StrEnum):
-    """An external identity provider."""
-
-    CODEHOST = "codehost"
-    WEBSUITE = "websuite"
-    OFFICESUITE = "officesuite"
 
 
 class OwnMethod(StrEnum):
@@ -29,11 +16,6 @@ class OwnMethod(StrEnum):
     EMAIL = "email"
     SAML = "saml"  # of a signed-in user to an application
     OWNER_RECOVERY = "owner_recovery"  # with the link that the operator creates for a platform owner
-
-
-# Providers that can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1).
-# Plain OAuth has no parameter for it.
-SUPPORTS_REAUTHENTICATION: Final = frozenset({Provider.WEBSUITE, Provider.OFFICESUITE})
 
 
 class ReauthenticationNotConfirmed(Invalid):

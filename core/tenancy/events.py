@@ -6,8 +6,8 @@ Each function returns one event.
 from collections.abc import Mapping
 from uuid import UUID
 
+from core.kernel.connections import ConnectionSlug
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
-from core.kernel.providers import Provider
 from core.kernel.roles import RoleName
 from core.kernel.values import Domain
 from core.tenancy.model.domains import DomainClaim
@@ -186,7 +186,7 @@ def branding_updated(org_id: UUID, old: BrandingSettings, new: BrandingSettings)
     return Event(EVENT_KINDS["branding.updated"], str(org_id), org_id=org_id, details=details)
 
 
-def hrd_updated(org_id: UUID, old: Mapping[Domain, Provider], new: Mapping[Domain, Provider]) -> Event:
+def hrd_updated(org_id: UUID, old: Mapping[Domain, ConnectionSlug], new: Mapping[Domain, ConnectionSlug]) -> Event:
     """The home realm routes of an organization were changed.
 
     The details have the old and new provider of each changed domain.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.kernel.callers import OrganizationCaller
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import events, organizations
@@ -21,9 +21,9 @@ async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeReal
         return await read.home_realm.routes(caller.acts_in.id)
 
 
-async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, Provider]]) -> list[HomeRealmRoute]:
+async def replace_routes(ports: Ports, caller: OrganizationCaller, routes: list[tuple[Domain, ConnectionSlug]]) -> list[HomeRealmRoute]:
     """Replace all routes of the organization, and return the new ones. Raises: DuplicateDomain."""
-    new: dict[Domain, Provider] = {}
+    new: dict[Domain, ConnectionSlug] = {}
     for domain, provider in routes:
         if domain in new:
             raise DuplicateDomain(domain)

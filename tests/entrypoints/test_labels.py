@@ -14,9 +14,10 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
 from core.applications.model.analytics import PendingTask
 from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import to_words
 from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.providers import OwnMethod, Provider
+from core.kernel.providers import OwnMethod
 from core.kernel.roles import GRANTABLE, ROLES
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.base.rendering.templates import _environment
@@ -31,7 +32,7 @@ TABLES: dict[str, tuple[object, object]] = {
     "secrets in emails": (SECRET_TEXTS, NoticedSecret),
     "tasks": (TASKS, PendingTask),
     "scopes": (DESCRIPTIONS, ApiScope),
-    "identity providers": (PROVIDER_NAMES, Provider),
+    "identity providers": (PROVIDER_NAMES, PLATFORM_CONNECTIONS),
     **{kind.__name__: (labels, kind) for kind, labels in LABELS.items()},
 }
 

@@ -15,9 +15,10 @@ import pytest
 
 from adapters.crypto import generate_key
 from adapters.http.payments import PaymentSettings
-from adapters.http.providers import ProviderSettings
+from core.kernel import connections
+from core.kernel.connections import ConnectionSettings, platform_connection
 from core.kernel.policy import Policy, SupportContact
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.providers import ProviderClient
 from entrypoints import adapters_of_settings, wiring
 from entrypoints.adapters_of_settings import encryption_keys, mail_transport
 from entrypoints.common_passwords import default_common_passwords
@@ -256,7 +257,7 @@ def test_a_provider_has_the_name_of_the_setting_or_of_its_address(
     settings_from: SettingsFrom, address: str, setting: str, name: str
 ) -> None:
     settings = settings_from(**CODEHOST | {"CODEHOST_AUTHORIZE_URL": address, "CODEHOST_DISPLAY_NAME": setting})
-    names = {Provider.CODEHOST: name, Provider.WEBSUITE: "Websuite", Provider.OFFICESUITE: "Officesuite"}
+    names = {connections.CODEHOST: name, connections.WEBSUITE: "Websuite", connections.OFFICESUITE: "Officesuite"}
     assert settings.policy.provider_names == names
 
 
@@ -582,9 +583,8 @@ def test_an_unusable_key_file_is_reported_in_a_sentence(settings_from: SettingsF
 
 def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFrom) -> None:
     settings = settings_from(**CODEHOST, **OFFICESUITE)
-    providers = adapters_of_settings.provider_settings(settings)
-    assert providers == {
-        Provider.CODEHOST: ProviderSettings(
+    expected = {
+        connections.CODEHOST: ConnectionSettings(
             client=ProviderClient("gatehouse", "the secret at the code host"),
             authorize_url="https://codehost.example/authorize?prompt=select",
             token_url="https://codehost.example/token",
@@ -592,15 +592,17 @@ def test_a_provider_is_configured_by_all_its_settings(settings_from: SettingsFro
             emails_url="https://api.codehost.example/user/emails",
             scopes=("gist", "read:org"),
         ),
-        Provider.OFFICESUITE: ProviderSettings(
+        connections.OFFICESUITE: ConnectionSettings(
             client=None,
             authorize_url="https://officesuite.example/authorize",
             token_url="https://officesuite.example/token",
             userinfo_url="https://officesuite.example/userinfo",
             issuer="https://officesuite.example/v2.0",
             jwks_url="http://127.0.0.1:9000/keys",
+            verifies_emails=False,
         ),
     }
+    assert adapters_of_settings.platform_connections(settings) == [platform_connection(slug, each) for slug, each in expected.items()]
     assert "the secret at" not in repr(settings)
 
 

@@ -18,8 +18,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwk, jws
 
-from adapters.http.providers import ProviderSettings
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.connections import CODEHOST, OFFICESUITE, Connection, ConnectionSettings, ConnectionSlug, platform_connection
+from core.kernel.providers import ProviderClient
 from tests.fakes.http_server import TRAP, Answer, FakeServer, ReceivedRequest, in_form, in_json
 
 CLIENT: Final = ProviderClient("gatehouse-at-the-provider", "a secret of the provider's")
@@ -58,7 +58,7 @@ class FakeProvider(FakeServer):
     The token endpoint waits for the gate.
     """
 
-    def __init__(self, provider: Provider, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, provider: ConnectionSlug, *, now: Callable[[], float] = time.time) -> None:
         super().__init__(now=now)
         self.provider = provider
         self.person = Person()
@@ -87,12 +87,12 @@ class FakeProvider(FakeServer):
 
     @property
     def issuer(self) -> str:
-        return self.address if self.provider is not Provider.CODEHOST else f"{self.address}/login/oauth"
+        return self.address if self.provider != CODEHOST else f"{self.address}/login/oauth"
 
-    def settings(self, client: ProviderClient | None = CLIENT, **changes: Any) -> ProviderSettings:
+    def settings(self, client: ProviderClient | None = CLIENT, **changes: Any) -> ConnectionSettings:
         """Return the operator's settings for this provider."""
-        speaks_openid = self.provider is not Provider.CODEHOST
-        plain = ProviderSettings(
+        speaks_openid = self.provider != CODEHOST
+        plain = ConnectionSettings(
             client=client,
             authorize_url=f"{self.address}/authorize?prompt=select",
             token_url=f"{self.address}/token",
@@ -100,12 +100,17 @@ class FakeProvider(FakeServer):
             emails_url="" if speaks_openid else f"{self.address}/user/emails",
             issuer=self.issuer if speaks_openid else "",
             jwks_url=f"{self.address}/keys" if speaks_openid else "",
+            verifies_emails=self.provider != OFFICESUITE,
         )
         return replace(plain, **changes)
 
+    def connection(self, **changes: Any) -> Connection:
+        """Return this provider as a connection of the platform, with changed settings."""
+        return platform_connection(self.provider, self.settings(**changes))
+
     def variables(self) -> dict[str, str]:
         """Return the settings as environment variables."""
-        settings, prefix = self.settings(), f"SSO_{self.provider.value.upper()}_"
+        settings, prefix = self.settings(), f"SSO_{self.provider.upper()}_"
         names = ("authorize_url", "token_url", "userinfo_url", "emails_url", "issuer", "jwks_url")
         fields = {
             "CLIENT_ID": CLIENT.client_id,
@@ -125,7 +130,7 @@ class FakeProvider(FakeServer):
         assert query["response_type"] == "code"
         assert query["code_challenge_method"] == "S256"
         assert len(query["state"]) >= 43, "128 bits and more"
-        assert ("nonce" in query) == (self.provider is not Provider.CODEHOST)
+        assert ("nonce" in query) == (self.provider != CODEHOST)
         back = {"state": query["state"]} | ({"iss": self.issuer} if self.sends_iss else {})
         if self.refuses is not None:
             back |= {"error": self.refuses, "error_description": TRAP}
@@ -160,7 +165,7 @@ class FakeProvider(FakeServer):
             return in_json({"message": TRAP}, 401)
         if path == "/user/emails":
             return in_json(self._emails(person))
-        if self.provider is Provider.CODEHOST:
+        if self.provider == CODEHOST:
             return in_json({"id": int(person.subject), "login": TRAP, "email": "public@example.com"})
         return in_json({"sub": person.subject, **_email_claims(person)})
 
@@ -199,12 +204,12 @@ class FakeProvider(FakeServer):
             fields["refresh_token"] = refresh_token
         if self.scope is not None:
             fields["scope"] = self.scope
-        elif self.provider is Provider.CODEHOST:
+        elif self.provider == CODEHOST:
             fields["scope"] = scope.replace(" ", ",")
         return in_form(fields) if self.in_form else in_json(fields)
 
     def _id_token(self, consent: _Consent, client_id: str) -> dict[str, str]:
-        if self.provider is Provider.CODEHOST:
+        if self.provider == CODEHOST:
             return {}
         now = int(self.now())
         claims = {
@@ -225,7 +230,7 @@ class FakeProvider(FakeServer):
     def _refused(self, error: str) -> Answer:
         """Return an error with status 200, as codehost does."""
         fields = {"error": error, "error_description": TRAP}
-        return in_form(fields) if self.in_form else in_json(fields, 200 if self.provider is Provider.CODEHOST else 400)
+        return in_form(fields) if self.in_form else in_json(fields, 200 if self.provider == CODEHOST else 400)
 
 
 def _email_claims(person: Person) -> dict[str, Any]:

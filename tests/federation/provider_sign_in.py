@@ -22,7 +22,7 @@ class ProviderSignIn:
 
     @property
     def name(self) -> str:
-        return self.provider.provider.value
+        return self.provider.provider
 
     async def start(self, /, **query: str) -> str:
         """Start a sign-in at the provider.

@@ -195,7 +195,7 @@ async def make_ports(
         email_templates=EmailTemplates(BASE_URL, policy),
         mail=mail,
         dns=FakeTxtRecords(),
-        providers=HttpProviders({}, clock),
+        providers=HttpProviders([], clock),
         payments=HttpPayments(None, clock),
         sender=sender,
         client_keys=HttpClientKeys(sender, clock, policy.key_ports),

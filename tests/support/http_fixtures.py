@@ -11,8 +11,8 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.kernel.connections import WEBSUITE
 from core.kernel.errors import StorageDown
-from core.kernel.providers import Provider
 from core.kernel.roles import OWNER, RoleName
 from entrypoints import logs
 from entrypoints.http.app import Edge
@@ -125,7 +125,7 @@ async def shop(applications: SamlApplications) -> SamlApplication:
 @pytest.fixture
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     """A running identity provider: `websuite`, or the one that a test asks for with `indirect`."""
-    with FakeProvider(getattr(request, "param", Provider.WEBSUITE), now=lambda: clock.now().timestamp()) as fake:
+    with FakeProvider(getattr(request, "param", WEBSUITE), now=lambda: clock.now().timestamp()) as fake:
         yield fake
 
 

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from adapters.http.providers import ProviderSettings
 from adapters.postgres.authentication.identities import access_token_context, refresh_token_context
 from adapters.postgres.engine.pool import Pool
+from core.kernel.connections import ConnectionSettings
 from core.kernel.providers import ProviderClient
 from core.kernel.values import new_id
 from tests.support.builders import make_vault, run_sql
 
 LINKED = datetime(2026, 3, 1, 12, tzinfo=UTC)
 # A provider that no test calls.
-NOWHERE: Final = ProviderSettings(
+NOWHERE: Final = ConnectionSettings(
     client=ProviderClient("gatehouse", "a secret"),
     authorize_url="https://provider.example/authorize",
     token_url="https://provider.example/token",

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.analytics import DailyLogins, DateRange, ProviderLogins, RecentLogin, ServiceLogins, ServiceUsage
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS
 
 # The totals of existing services. Because of the join by service, an index returns only the days of
 # the range.
@@ -64,7 +64,7 @@ class Analytics(Repository):
 
     async def by_provider(self, org_id: UUID, service_id: UUID | None, days: DateRange) -> list[ProviderLogins]:
         return await self._all(
-            lambda row: ProviderLogins(Provider(row[0]), row[1]),
+            lambda row: ProviderLogins(row[0], row[1]),
             f"""
             select t.provider, {COUNT} from {_totals(service_id)} and t.provider = any(%(providers)s)
             group by t.provider {ANY} order by {COUNT} desc, t.provider""",
@@ -72,7 +72,7 @@ class Analytics(Repository):
             service_id=service_id,
             first=days.first,
             last=days.last,
-            providers=[provider.value for provider in Provider],
+            providers=list(PLATFORM_CONNECTIONS),
         )
 
     async def recent(self, org_id: UUID, before: RecentLogin | None, limit: int) -> list[RecentLogin]:

@@ -9,7 +9,6 @@ from adapters.postgres.applications.service_access import ORIGINS, has_membershi
 from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
-from core.kernel.providers import Provider
 from core.kernel.values import Email, Page, PageResult
 
 # The requested service, if it belongs to the organization
@@ -86,7 +85,7 @@ def to_used_service(row: Row) -> UsedService:
 
 
 def to_identity(row: Row) -> LinkedIdentity:
-    return LinkedIdentity(Provider(row[0]), *row[1:])
+    return LinkedIdentity(row[0], *row[1:])
 
 
 # Lock order: the service, service_users, end_users, the counter of the service, the counter of the

@@ -17,7 +17,8 @@ from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingReposi
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, Target
 from core.authentication.model.identities import PendingIdentity
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.connections import ConnectionSlug
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext
 
@@ -85,7 +86,7 @@ def _to_identity(stored: dict[str, Any]) -> PendingIdentity:
     expires_at, service_id, email = tokens["expires_at"], stored["service_id"], stored["email"]
     return PendingIdentity(
         service_id=service_id and UUID(service_id),
-        provider=Provider(stored["provider"]),
+        provider=ConnectionSlug(stored["provider"]),
         issuer=stored["issuer"],
         subject=stored["subject"],
         email=email and Email(email),

@@ -12,14 +12,15 @@ from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.connections import ConnectionSlug
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
 from ports.crypto import SecretContext, Vault
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
 
-TICKET: Final = Record(ProviderTicket, "t", provider=Provider)
+TICKET: Final = Record(ProviderTicket, "t")
 # The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and MAY_IMPERSONATE
 # are missing, because the caller has checked the session under the lock on the account.
 INSERT_TICKET: Final = TICKET.insert(
@@ -60,9 +61,9 @@ class Identities(SealingRepository):
         sql = f"select provider, provider_user_id, email, linked_at from identities where {OF_CONTEXT} order by linked_at, id"
         return await self._all(to_identity, sql, user_id=user_id, service_id=service_id)
 
-    async def list_providers(self, user_id: UUID) -> list[Provider]:
+    async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
         sql = "select distinct provider from identities where user_id = %(user_id)s order by provider"
-        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id)
+        return await self._all(lambda row: row[0], sql, user_id=user_id)
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         sql = """
@@ -72,21 +73,19 @@ class Identities(SealingRepository):
             group by i.provider, i.issuer, i.provider_user_id, u.created_at
             having min(i.linked_at) > u.created_at
             order by min(i.linked_at), 1"""
-        return await self._all(
-            lambda row: AddedSignInMethod(row[0], Provider(row[1]), row[2], is_recent=row[3]), sql, user_id=user_id, since=since
-        )
+        return await self._all(lambda row: AddedSignInMethod(row[0], row[1], row[2], is_recent=row[3]), sql, user_id=user_id, since=since)
 
-    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
         sql = f"""
             select id, access_token, token_expires_at, scopes, refresh_token is not null from identities
             where {OF_CONTEXT} and provider = %(provider)s and access_token is not null"""
         return await self._one(self._to_token, sql, user_id=user_id, service_id=service_id, provider=provider)
 
-    async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
+    async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
         # A collision of the lock numbers is harmless: the two sign-ins wait for each other.
-        await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider.value} {issuer} {subject}")
+        await self._run(f"select pg_advisory_xact_lock({SUBJECTS}, hashtext(%(name)s))", name=f"{provider} {issuer} {subject}")
 
-    async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
+    async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
         sql = """
             select id, user_id, service_id is not distinct from %(service_id)s as here from identities
             where provider = %(provider)s and issuer = %(issuer)s and provider_user_id = %(subject)s
@@ -125,7 +124,7 @@ class Identities(SealingRepository):
         await self._run(sql, id=identity_id, email=email, **self._sealed(identity_id, tokens))
 
     async def claim_renewal(
-        self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
+        self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug, now: datetime, until: datetime
     ) -> TokenRenewal | None:
         return await self._one(
             lambda row: TokenRenewal(row[0], self._vault.open(row[1], refresh_token_context(str(row[0]))).decode(), until),
@@ -156,7 +155,7 @@ class Identities(SealingRepository):
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
         return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
 
-    async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
+    async def find_ticket(self, token_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTicket | None:
         sql = f"""
             select {TICKET.columns} from link_tickets t
             where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s"""
@@ -179,15 +178,15 @@ class Identities(SealingRepository):
               and (i.provider, i.issuer, i.provider_user_id) = (a.provider, a.issuer, a.provider_user_id)"""
         await self._run(sql, user_id=user_id, identity_id=identity_id)
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
         sql = "delete from identities where user_id = %(user_id)s and linked_at >= %(since)s returning provider"
-        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id, since=since)
+        return await self._all(lambda row: row[0], sql, user_id=user_id, since=since)
 
-    async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
+    async def remove(self, user_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
         sql = f"delete from identities where {OF_CONTEXT} and provider = %(provider)s"
         return await self._run(sql, user_id=user_id, service_id=service_id, provider=provider) == 1
 
-    async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
+    async def remove_everywhere(self, user_id: UUID, provider: ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
         sql = """
             with removed as (
                 delete from identities where user_id = %(user_id)s and provider = %(provider)s
@@ -197,7 +196,7 @@ class Identities(SealingRepository):
             select service_id from removed"""
         return await self._all(lambda row: row[0], sql, user_id=user_id, provider=provider, notice_id=notice_id)
 
-    async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
+    async def link_again(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
         sql = """
             insert into identities (id, user_id, service_id, provider, issuer, provider_user_id, email, linked_at)
             select i.id, n.user_id, i.service_id, i.provider, i.issuer, i.provider_user_id, i.email, i.linked_at
@@ -206,4 +205,4 @@ class Identities(SealingRepository):
             where n.user_id = %(user_id)s and n.created_at >= %(since)s and i.linked_at < %(since)s
               and (i.service_id is null or exists (select 1 from services s where s.id = i.service_id for key share))
             on conflict do nothing returning provider"""
-        return await self._all(lambda row: Provider(row[0]), sql, user_id=user_id, since=since)
+        return await self._all(lambda row: row[0], sql, user_id=user_id, since=since)

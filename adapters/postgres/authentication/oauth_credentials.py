@@ -4,7 +4,8 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.connections import ConnectionSlug
+from core.kernel.providers import ProviderClient
 from ports.crypto import SecretContext
 
 
@@ -12,25 +13,25 @@ def secret_context(row: str) -> SecretContext:
     return SecretContext("oauth_credentials", row, "client_secret")
 
 
-def name_of(service_id: UUID, provider: Provider) -> str:
+def name_of(service_id: UUID, provider: ConnectionSlug) -> str:
     """Return the row name that the encryption of the secret is bound to."""
-    return f"{service_id}/{provider.value}"
+    return f"{service_id}/{provider}"
 
 
 def to_credentials(row: Row) -> ServiceOAuthCredentials:
-    return ServiceOAuthCredentials(Provider(row[0]), row[1], row[2])
+    return ServiceOAuthCredentials(row[0], row[1], row[2])
 
 
 class OAuthCredentials(SealingRepository):
     """Implements `ports.storage.authentication.credentials.OAuthCredentials`."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
+    async def find(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ServiceOAuthCredentials | None:
         sql = """
             select provider, client_id, updated_at from oauth_credentials
             where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s"""
         return await self._one(to_credentials, sql, org_id=org_id, service_id=service_id, provider=provider)
 
-    async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+    async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
         return await self._one(
             lambda row: ProviderClient(row[0], self._vault.open(row[1], secret_context(name_of(service_id, provider))).decode()),
             """
@@ -41,9 +42,9 @@ class OAuthCredentials(SealingRepository):
             provider=provider,
         )
 
-    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[ConnectionSlug]:
         sql = "select provider from oauth_credentials where org_id = %(org_id)s and service_id = %(service_id)s order by provider"
-        return await self._all(lambda row: Provider(row[0]), sql, org_id=org_id, service_id=service_id)
+        return await self._all(lambda row: row[0], sql, org_id=org_id, service_id=service_id)
 
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         await self._run(
@@ -60,7 +61,7 @@ class OAuthCredentials(SealingRepository):
             updated_at=credentials.updated_at,
         )
 
-    async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
+    async def remove(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
         sql = """
                 delete from oauth_credentials
                 where org_id = %(org_id)s and service_id = %(service_id)s and provider = %(provider)s"""

@@ -7,7 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.authentication.model.sessions import EmailedCode, PendingReauthentication
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 
 CODE: Final = Record(EmailedCode, "r", salt="r.code_salt", expires_at="r.code_expires_at")
 SAVE_CODE: Final = f"""
@@ -21,7 +21,7 @@ class Reauthentications(Repository):
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
         await self._run(SAVE_CODE, **CODE.values(code), session_id=session_id)
 
-    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None:
+    async def save_provider(self, session_id: UUID, provider: ConnectionSlug, now: datetime) -> None:
         sql = """
             insert into reauthentications (session_id, provider, provider_at) values (%(session_id)s, %(provider)s, %(now)s)
             on conflict (session_id) do update set provider = excluded.provider, provider_at = excluded.provider_at"""
@@ -29,7 +29,7 @@ class Reauthentications(Repository):
 
     async def load(self, session_id: UUID) -> PendingReauthentication | None:
         sql = "select provider, provider_at from reauthentications where session_id = %(session_id)s and provider is not null"
-        return await self._one(lambda row: PendingReauthentication(Provider(row[0]), row[1]), sql, session_id=session_id)
+        return await self._one(lambda row: PendingReauthentication(row[0], row[1]), sql, session_id=session_id)
 
     async def count_code_attempt(self, session_id: UUID, tries: int, now: datetime) -> EmailedCode | None:
         sql = f"""

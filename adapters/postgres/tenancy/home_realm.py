@@ -5,13 +5,13 @@ from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
 from adapters.postgres.kernel.verified_domains import verified_owner
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Domain
 from core.tenancy.model.domains import HomeRealmMatch, HomeRealmRoute
 
 
 def to_route(row: Row) -> HomeRealmRoute:
-    return HomeRealmRoute(domain=Domain(row[0]), provider=Provider(row[1]), verified=row[2])
+    return HomeRealmRoute(domain=Domain(row[0]), provider=row[1], verified=row[2])
 
 
 class HomeRealm(Repository):
@@ -29,14 +29,12 @@ class HomeRealm(Repository):
         sql = f"""
             select o.slug, r.provider from organizations o join home_realm_routes r on r.org_id = o.id
             where o.id = {verified_owner("%(domain)s::text")} and o.status = 'active' and r.domain = %(domain)s"""
-        return await self._one(lambda row: HomeRealmMatch(row[0], Provider(row[1])), sql, domain=domain)
+        return await self._one(lambda row: HomeRealmMatch(row[0], row[1]), sql, domain=domain)
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None:
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, ConnectionSlug]) -> None:
         sql = """
             with removed as (delete from home_realm_routes where org_id = %(org_id)s and domain <> all(%(domains)s::text[]))
             insert into home_realm_routes (org_id, domain, provider)
             select %(org_id)s, * from unnest(%(domains)s::text[], %(providers)s::text[])
             on conflict (org_id, domain) do update set provider = excluded.provider"""
-        await self._run(
-            sql, org_id=org_id, domains=[str(domain) for domain in routes], providers=[provider.value for provider in routes.values()]
-        )
+        await self._run(sql, org_id=org_id, domains=[str(domain) for domain in routes], providers=list(routes.values()))

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.providers import Provider
 from core.kernel.values import Email, new_id
 
 
@@ -322,7 +322,7 @@ class AddedSignInMethod:
     """A linked account or a second factor, for its user to recognize. `added_at` is UTC."""
 
     id: UUID  # of the identity, or of the user for the second factor
-    provider: Provider | None  # None for a second factor
+    provider: ConnectionSlug | None  # None for a second factor
     added_at: datetime
     is_recent: bool  # it ends with a reset unless the user recognizes it
 

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability, Rights
 
 RECENT_LOGINS_BATCH: Final = 500  # clients may ask for any number of recent logins, so they are read in batches
@@ -54,7 +54,7 @@ class ServiceLogins:
 class ProviderLogins:
     """The number of logins through one identity provider."""
 
-    provider: Provider
+    provider: ConnectionSlug
     count: int
 
 

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
+from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Forbidden, Invalid, NotFound
-from core.kernel.providers import Provider
 from core.kernel.values import Email
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class UsedService:
 class LinkedIdentity:
     """An account at an identity provider with which an end user signs in to a service. Times are UTC."""
 
-    provider: Provider
+    provider: ConnectionSlug
     provider_user_id: str
     email: str | None
     linked_at: datetime

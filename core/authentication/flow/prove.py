@@ -117,7 +117,7 @@ async def _report_link(tx: Transaction, account: Account, session_id: UUID, iden
     """Record that a sign-in linked an account at a provider, and tell the user, if it was not known before."""
     if not identity.known_elsewhere:
         tx.record(account_events.identity_linked(account.id, identity.provider))
-        kind, name = EmailKind.IDENTITY_LINKED, identity.provider.value
+        kind, name = EmailKind.IDENTITY_LINKED, identity.provider
         await security_notices.notify(tx, account, kind, now, session_id=session_id, detail=name)
 
 

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Invalid, Limited, NotFound
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 
 # The lease ends after this time, because the process that renews the token may have crashed. It is
@@ -42,7 +43,7 @@ class ProviderTicket:
     user_id: UUID
     session_id: UUID
     browser_session_id: UUID | None  # the browser that it belongs to; None if the session has no browser
-    provider: Provider
+    provider: ConnectionSlug
     created_at: datetime
     expires_at: datetime
     after: str | None = None  # None to link an account, or else the path where the browser continues after the reauthentication
@@ -55,7 +56,7 @@ class Identity:
     id: UUID
     user_id: UUID
     service_id: UUID | None  # the service that it is linked in, or None for the account itself
-    provider: Provider
+    provider: ConnectionSlug
     issuer: str
     subject: str
     email: Email | None
@@ -71,7 +72,7 @@ class PendingIdentity:
     """
 
     service_id: UUID | None  # the service to link it in, or None for the account itself
-    provider: Provider
+    provider: ConnectionSlug
     issuer: str
     subject: str
     email: Email | None
@@ -123,14 +124,13 @@ class CredentialsNotSet(NotFound):
 class ServiceOAuthCredentials:
     """The OAuth client id of a service at an identity provider. The client secret is stored too, but never returned (security W-7)."""
 
-    provider: Provider
+    provider: ConnectionSlug
     client_id: str
     updated_at: datetime
 
 
-def parse_provider(name: str) -> Provider:
+def parse_provider(name: str) -> ConnectionSlug:
     """Return the provider with this name. Raises: ProviderUnknown."""
-    try:
-        return Provider(name)
-    except ValueError:
-        raise ProviderUnknown from None
+    if name not in PLATFORM_CONNECTIONS:
+        raise ProviderUnknown
+    return ConnectionSlug(name)

@@ -18,9 +18,9 @@ from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAMember
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid, Unauthenticated
 from core.kernel.proofs import Proofs
-from core.kernel.providers import Provider
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, new_id
 
@@ -283,7 +283,7 @@ class ReauthenticationOptions:
     needs_first_factor: bool  # the last one in this session is too old
     password: bool
     email_code: bool
-    providers: tuple[Provider, ...]
+    providers: tuple[ConnectionSlug, ...]
     needs_second_factor: bool
 
 
@@ -310,7 +310,7 @@ class EmailedCode:
 class PendingReauthentication:
     """The identity provider at which the user of a session signed in again, and the time in UTC. The second factor is still missing."""
 
-    provider: Provider
+    provider: ConnectionSlug
     at: datetime
 
 

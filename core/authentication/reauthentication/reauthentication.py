@@ -44,9 +44,9 @@ from core.authentication.model.sessions import (
 from core.authentication.oauth_credentials import platform_providers
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import SessionEnded, refuse
 from core.kernel.proofs import Method, Proof, complete, first_method_of, first_proof
-from core.kernel.providers import SUPPORTS_REAUTHENTICATION, Provider
 from core.kernel.sign_in_age import SignInFacts
 from core.kernel.values import digest
 
@@ -75,7 +75,7 @@ async def load_options(ports: Ports, caller: Person) -> ReauthenticationOptions:
     )
 
 
-async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[Provider, ...]:
+async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, account: Account) -> tuple[ConnectionSlug, ...]:
     """Return the linked identity providers that can prove that the caller is here.
 
     A provider that cannot ask its user again proves little, so it counts only for an account without a
@@ -85,7 +85,9 @@ async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, 
         return ()
     linked = {identity.provider for identity in await read.identities.list_of_user(account.id, None)} & platform_providers(ports)
     return tuple(
-        provider for provider in Provider if provider in linked and (provider in SUPPORTS_REAUTHENTICATION or account.password_hash is None)
+        connection.slug
+        for connection in ports.providers.platform()
+        if connection.slug in linked and (connection.can_reauthenticate or account.password_hash is None)
     )
 
 
@@ -117,11 +119,11 @@ async def start_at_provider(ports: Ports, caller: Person, provider_name: str, af
         return await add_ticket(ports, tx, caller, provider, now, after=after)
 
 
-async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, provider: Provider, proof: Proof) -> None:
+async def complete_at_provider(tx: Transaction, account: Account, session_id: UUID, provider: ConnectionSlug, proof: Proof) -> None:
     """Store a sign-in at an identity provider in the session of a locked account. If the account has a second factor, it must follow."""
     if account.second_factor is None:
         await tx.session_sign_ins.reauthenticate(session_id, account.id, (proof,))
-        tx.record(events.reauthenticated(account.id, provider.value))
+        tx.record(events.reauthenticated(account.id, provider))
     else:
         await tx.reauthentications.save_provider(session_id, provider, proof.at)
 
@@ -184,7 +186,7 @@ async def _verify_first_factor(ports: Ports, caller: Person, account: Account, p
         async with ports.storage.reading() as read:
             pending = await read.reauthentications.load(caller.session_id)
         if pending is not None and now - pending.at <= limit:
-            return _FirstFactor(first_proof(pending.provider.value, pending.at))
+            return _FirstFactor(first_proof(pending.provider, pending.at))
     raise FirstFactorMissing
 
 

@@ -12,8 +12,9 @@ from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.openid import Scope
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.saml.model.configuration import NameIdFormat
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
-from core.kernel.providers import FederatedIdentity, Provider
+from core.kernel.providers import FederatedIdentity
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -92,7 +93,7 @@ class ProviderState:
 
     state_hash: bytes  # SHA-256 of the parameter `state`
     browser_hash: bytes  # SHA-256 of the browser's device cookie
-    provider: Provider
+    provider: ConnectionSlug
     org_id: UUID | None
     service_id: UUID | None  # None for the platform itself
     user_id: UUID | None  # the user who links an account or reauthenticates, or None for a sign-in

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from core.authentication import oauth_credentials
 from core.kernel.callers import OrganizationStatus
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 from core.tenancy.model.domains import HomeRealmMatch
 
@@ -30,10 +30,10 @@ async def find_sign_in(ports: Ports, email: Email, org_slug: str | None, service
         target = {"org": match.org_slug}
         if org_slug and service_slug and await _may_use(ports, read, org_slug, service_slug, match.provider):
             target = {"org": org_slug, "service": service_slug}
-    return match, f"/auth/{match.provider.value}?{urlencode(target)}"
+    return match, f"/auth/{match.provider}?{urlencode(target)}"
 
 
-async def _may_use(ports: Ports, read: Reading, org_slug: str, service_slug: str, provider: Provider) -> bool:
+async def _may_use(ports: Ports, read: Reading, org_slug: str, service_slug: str, provider: ConnectionSlug) -> bool:
     """Return whether users can sign in to this service, and through this provider."""
     client = await read.services.client_by_slug(org_slug, service_slug)
     if client is None or client[1].status is not OrganizationStatus.ACTIVE:

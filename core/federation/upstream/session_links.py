@@ -51,7 +51,7 @@ async def complete_for_session(
         if pending.reauthenticates:
             if match is None or match.user_id != account.id:
                 raise OtherIdentity
-            proof = first_proof(pending.provider.value, now, is_fresh=identity.is_fresh)
+            proof = first_proof(pending.provider, now, is_fresh=identity.is_fresh)
             await reauthentication.complete_at_provider(tx, account, person.session_id, pending.provider, proof)
             return
         await _check_sign_ins(ports, tx, pending, visitor, now)
@@ -59,9 +59,7 @@ async def complete_for_session(
             raise IdentityLinkedToAnother
         if not await tx.identities.add(pending.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
             raise AlreadyLinked
-        await security_notices.notify(
-            tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider.value
-        )
+        await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider)
         tx.record(accounts_events.identity_linked(account.id, pending.provider))
 
 

@@ -55,10 +55,11 @@ from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.causes import Caller
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, IDENTITIES_PATH
 from core.kernel.proofs import first_proof
-from core.kernel.providers import SUPPORTS_REAUTHENTICATION, AuthenticationRequest, Provider, ReauthenticationNotConfirmed
+from core.kernel.providers import AuthenticationRequest, ReauthenticationNotConfirmed
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import base64url, digest, is_printable, new_secret
 
@@ -73,24 +74,20 @@ _CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 a
 # The sign-in page
 
 
-async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[Provider, str]:
+async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[ConnectionSlug, str]:
     """Return the path that starts a sign-in at each available identity provider.
 
     A provider is available if the platform or the application that waits for the flow has credentials there.
     With `fresh_only`, return only providers that can reauthenticate the user.
     """
-    configured = [
-        provider
-        for provider in Provider
-        if ports.providers.is_configured(provider) and (provider in SUPPORTS_REAUTHENTICATION or not fresh_only)
-    ]
-    service_providers: list[Provider] = []
+    configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
+    service_providers: list[ConnectionSlug] = []
     if configured and service is not None:
         async with ports.storage.reading() as read:
             service_providers = await read.oauth_credentials.list_providers(service.org_id, service.id)
     query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
     available = oauth_credentials.platform_providers(ports).union(service_providers)
-    return {provider: f"/auth/{provider.value}?{query}" for provider in configured if provider in available}
+    return {provider: f"/auth/{provider}?{query}" for provider in configured if provider in available}
 
 
 # To the provider
@@ -185,7 +182,7 @@ async def begin_with_ticket(
 async def _start(
     ports: Ports,
     caller: Caller,
-    provider: Provider,
+    provider: ConnectionSlug,
     device_cookie: str,
     base_url: str,
     after: str,
@@ -217,19 +214,16 @@ async def _start(
     return ports.providers.authorization_url(provider, request)
 
 
-def _find_provider(ports: Ports, provider_name: str) -> Provider:
+def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     provider = parse_provider(provider_name)
-    if not ports.providers.is_configured(provider):
+    if ports.providers.find(provider) is None:
         raise ProviderUnknown
     return provider
 
 
-def _scopes(service: Service, provider: Provider) -> tuple[str, ...] | None:
-    return {
-        Provider.CODEHOST: service.codehost_scopes,
-        Provider.WEBSUITE: service.websuite_scopes,
-        Provider.OFFICESUITE: service.officesuite_scopes,
-    }[provider]
+def _scopes(service: Service, provider: ConnectionSlug) -> tuple[str, ...] | None:
+    scopes: tuple[str, ...] | None = getattr(service, f"{provider}_scopes")
+    return scopes
 
 
 async def _authentication_request(
@@ -247,7 +241,7 @@ async def _authentication_request(
 
     return AuthenticationRequest(
         client=await oauth_credentials.load_client(ports, pending.provider, pending.org_id, pending.service_id),
-        redirect_uri=f"{base_url}/auth/{pending.provider.value}/callback",
+        redirect_uri=f"{base_url}/auth/{pending.provider}/callback",
         state=state,
         nonce=derive("nonce"),
         code_verifier=derive("verifier"),
@@ -258,7 +252,8 @@ async def _authentication_request(
 
 async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
     if pending.reauthenticates:
-        return pending.created_at if pending.provider in SUPPORTS_REAUTHENTICATION else None
+        connection = ports.providers.find(pending.provider)
+        return pending.created_at if connection is not None and connection.can_reauthenticate else None
     if (flow := await _flow_at(ports, pending)) is not None:
         return flow.begun_at if flow.wants_fresh else None
     return await saml_pending.fresh_sign_in_since(ports, pending.after)
@@ -303,14 +298,15 @@ async def fetch_identity(
     ProviderUnknown.
     """
     try:
-        if answer.issuer is not None and not ports.providers.is_issuer(pending.provider, answer.issuer):
+        connection = ports.providers.find(pending.provider)
+        if answer.issuer is not None and not (connection and connection.is_issuer(answer.issuer)):
             raise ProviderAnswerInvalid
         if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
             raise ProviderAnswerInvalid
         if answer.error == "access_denied":
             raise ProviderConsentDenied
         if answer.error is not None or answer.code is None:
-            raise ProviderFailed(f"{pending.provider.value} answered with an error instead of a code")
+            raise ProviderFailed(f"{pending.provider} answered with an error instead of a code")
         request = await _authentication_request(ports, pending, state, device_cookie, base_url)
         return await ports.providers.identify(pending.provider, request, answer.code)
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
@@ -340,7 +336,7 @@ class ProviderIdentity:
             if isinstance(refusal, (ProviderEmailMissing, ProviderEmailTaken)):
                 ports.metrics.login_failed(LoginFailure.ADDRESS)
 
-        proof = first_proof(pending.provider.value, ports.clock.now(), is_fresh=identity.is_fresh)
+        proof = first_proof(pending.provider, ports.clock.now(), is_fresh=identity.is_fresh)
         return Proved(proof=proof, lock=lock, refused=refused)
 
 

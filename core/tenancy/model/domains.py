@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Conflict, Invalid, NotFound
-from core.kernel.providers import Provider
 from core.kernel.values import Domain, DomainInvalid, Email, to_printable
 
 # A name with an underscore cannot be a host name. So a user who may only add hosts to a domain
@@ -119,7 +119,7 @@ class HomeRealmRoute:
     """
 
     domain: Domain
-    provider: Provider
+    provider: ConnectionSlug
     verified: bool
 
 
@@ -128,4 +128,4 @@ class HomeRealmMatch:
     """The organization and the identity provider through which a user signs in."""
 
     org_slug: str
-    provider: Provider
+    provider: ConnectionSlug

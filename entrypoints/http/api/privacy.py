@@ -11,12 +11,12 @@ from quart_schema import document_response
 
 from core.authentication.model.openid import Scope, in_order
 from core.kernel.api_scopes import ApiScope
-from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Batches
 from core.privacy import personal_data
 from core.privacy.model.personal_data import ExportedItem, ExportedList, PersonalDataExport, closure_message
 from entrypoints.http.api.accounts.profile_details import ProfileDetailsResponse
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.api.tenancy.role_choices import Role
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
@@ -59,7 +59,7 @@ class ExportedLoginResponse(ResponseModel):
 class ExportedIdentityResponse(ResponseModel):
     """A linked account at an identity provider."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     provider_user_id: str = Field(description="The id of the user at the provider.")
     linked_at: Timestamp = Field(description="When the account was linked.")
 

@@ -17,36 +17,37 @@ from core.authentication.model.identities import (
 )
 from core.authentication.model.tokens import MemberPersonalToken, PersonalToken, PersonalTokenRecord, SigningKey
 from core.kernel.causes import Caller
-from core.kernel.providers import Provider, ProviderClient, ProviderTokens
+from core.kernel.connections import ConnectionSlug
+from core.kernel.providers import ProviderClient, ProviderTokens
 from core.kernel.values import Email, Page, PageResult
 
 
 class IdentitiesRead(Protocol):
     """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""
 
-    async def find_ticket(self, token_hash: bytes, provider: Provider, now: datetime) -> ProviderTicket | None:
+    async def find_ticket(self, token_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTicket | None:
         """Return a ticket that can still be used."""
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
 
-    async def list_providers(self, user_id: UUID) -> list[Provider]:
+    async def list_providers(self, user_id: UUID) -> list[ConnectionSlug]:
         """Return the providers where the user has linked an account in any context."""
 
     async def list_added(self, user_id: UUID, since: datetime) -> list[AddedSignInMethod]:
         """Return the accounts at providers that were linked after the sign-up, oldest first. Those linked after `since` are recent."""
 
-    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: Provider) -> ProviderToken | None:
+    async def load_provider_token(self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug) -> ProviderToken | None:
         """Return the provider's access token, expired or not. Raises: SealBroken."""
 
 
 class Identities(IdentitiesRead, Protocol):
     """Write access to linked identities. Callers lock the account first, unless a method says otherwise."""
 
-    async def lock_subject(self, provider: Provider, issuer: str, subject: str) -> None:
+    async def lock_subject(self, provider: ConnectionSlug, issuer: str, subject: str) -> None:
         """Lock this subject of a provider, so that concurrent sign-ins of the same subject wait. Lock order: before every other lock."""
 
-    async def match(self, provider: Provider, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
+    async def match(self, provider: ConnectionSlug, issuer: str, subject: str, service_id: UUID | None) -> IdentityMatch | None:
         """Return the identity of this subject in this context, or else in any other context, or None if there is none.
 
         Call `lock_subject` first. The account need not be locked.
@@ -62,7 +63,7 @@ class Identities(IdentitiesRead, Protocol):
         """Store new tokens. If `email` or the new refresh token is None, keep the stored one."""
 
     async def claim_renewal(
-        self, user_id: UUID, service_id: UUID | None, provider: Provider, now: datetime, until: datetime
+        self, user_id: UUID, service_id: UUID | None, provider: ConnectionSlug, now: datetime, until: datetime
     ) -> TokenRenewal | None:
         """Take the lease to renew an expired token until `until`, or return None if another request holds it.
 
@@ -89,19 +90,19 @@ class Identities(IdentitiesRead, Protocol):
     async def remove_added(self, user_id: UUID, identity_id: UUID) -> None:
         """Unlink the account at the provider that this identity belongs to, in the account and in all services."""
 
-    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[Provider]:
+    async def remove_linked_since(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
         """Unlink the identities that were linked at that time or later, in the account and in all services. Return their providers."""
 
-    async def remove(self, user_id: UUID, service_id: UUID, provider: Provider) -> bool:
+    async def remove(self, user_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
         """Unlink the identity of a service. Return whether there was one."""
 
-    async def remove_everywhere(self, user_id: UUID, provider: Provider, notice_id: UUID | None) -> list[UUID | None]:
+    async def remove_everywhere(self, user_id: UUID, provider: ConnectionSlug, notice_id: UUID | None) -> list[UUID | None]:
         """Unlink the user's identities at this provider in all contexts. Return their service ids, with None for the account itself.
 
         The notice keeps them, without tokens, for `link_again`.
         """
 
-    async def link_again(self, user_id: UUID, since: datetime) -> list[Provider]:
+    async def link_again(self, user_id: UUID, since: datetime) -> list[ConnectionSlug]:
         """Link the identities again that were linked before `since` and unlinked then or later. Return their providers.
 
         Those that another account has in the same context are left out.
@@ -111,13 +112,13 @@ class Identities(IdentitiesRead, Protocol):
 class OAuthCredentialsRead(Protocol):
     """Read access to the credentials of services at identity providers. The secrets are encrypted."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: Provider) -> ServiceOAuthCredentials | None:
+    async def find(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ServiceOAuthCredentials | None:
         """Return the credentials of a service at this provider, without the secret."""
 
-    async def load_client(self, org_id: UUID, service_id: UUID, provider: Provider) -> ProviderClient | None:
+    async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
         """Return the credentials with the secret. Raises: SealBroken."""
 
-    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[Provider]:
+    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[ConnectionSlug]:
         """Return the providers where this service has credentials."""
 
 
@@ -127,7 +128,7 @@ class OAuthCredentials(OAuthCredentialsRead, Protocol):
     async def put(self, org_id: UUID, service_id: UUID, credentials: ServiceOAuthCredentials, client_secret: str) -> None:
         """Set the credentials at this provider of a service of the organization."""
 
-    async def remove(self, org_id: UUID, service_id: UUID, provider: Provider) -> bool:
+    async def remove(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> bool:
         """Delete the credentials at this provider. Return whether there were any."""
 
 

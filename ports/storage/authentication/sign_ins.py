@@ -13,7 +13,7 @@ from core.authentication.model.sessions import (
     PendingReauthentication,
     Session,
 )
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 
 
@@ -107,7 +107,7 @@ class Reauthentications(ReauthenticationsRead, Protocol):
     async def save_code(self, session_id: UUID, code: EmailedCode) -> None:
         """Store the code that was emailed for a session. It replaces an earlier one."""
 
-    async def save_provider(self, session_id: UUID, provider: Provider, now: datetime) -> None: ...
+    async def save_provider(self, session_id: UUID, provider: ConnectionSlug, now: datetime) -> None: ...
 
     async def consume_code(self, session_id: UUID, code_hash: bytes, now: datetime) -> bool:
         """Use up the emailed code of a session. Return whether it could still be used."""

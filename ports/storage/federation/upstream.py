@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Protocol
 
 from core.federation.model.sign_in import ProviderState
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 
 
 class ProviderStates(Protocol):
@@ -17,5 +17,5 @@ class ProviderStates(Protocol):
 class ProviderReturns(Protocol):
     """The states of browsers that return from identity providers."""
 
-    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
+    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderState | None:
         """Delete and return the state that this browser got for this provider. Only one of several parallel calls gets it."""

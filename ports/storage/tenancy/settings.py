@@ -6,8 +6,8 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
+from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
-from core.kernel.providers import Provider
 from core.kernel.values import Domain, Email, Page, PageResult
 from core.tenancy.model.domains import DomainClaim, ForeignAccount, ForeignInvitation, HomeRealmMatch, HomeRealmRoute
 from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
@@ -63,7 +63,7 @@ class HomeRealmRead(Protocol):
 class HomeRealm(HomeRealmRead, Protocol):
     """Write access to home realm routes. Lock order: the organization first."""
 
-    async def replace(self, org_id: UUID, routes: Mapping[Domain, Provider]) -> None: ...
+    async def replace(self, org_id: UUID, routes: Mapping[Domain, ConnectionSlug]) -> None: ...
 
 
 class BrandingRead(Protocol):

@@ -14,7 +14,8 @@ from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.authentication.model.identities import Identity
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.connections import CODEHOST
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, new_id
 from ports import Ports
 from tests.accounts.email_changes import open_proof, undo
@@ -102,10 +103,10 @@ class Theft:
         async with self.ports.storage.transaction(by=SYSTEM) as tx:
             account = await tx.accounts.lock(self.user.id)
             assert account is not None
-            provider, kind = Provider.CODEHOST, EmailKind.IDENTITY_LINKED
+            provider, kind = CODEHOST, EmailKind.IDENTITY_LINKED
             identity = Identity(new_id(), account.id, None, provider, "https://codehost.example", "thief", Email(self.email), now, tokens)
             if await tx.identities.add(identity):
-                await security_notices.notify(tx, account, kind, now, session_id=session, detail=provider.value)
+                await security_notices.notify(tx, account, kind, now, session_id=session, detail=provider)
 
     async def _session(self) -> UUID:
         [(session,)] = await run_sql(self.pool, "select id from sessions where ended_at is null order by created_at desc limit 1")

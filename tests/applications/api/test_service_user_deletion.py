@@ -16,7 +16,7 @@ from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import TokenPurpose
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST
 from core.kernel.roles import ADMIN, OWNER
 from core.kernel.values import digest, new_secret
 from tests.applications.api.service_users import Shop, check_counts, open_shop, traces
@@ -91,7 +91,7 @@ async def record_unlinked(shop: Shop, account: Account) -> None:
     """Record that the user unlinked an identity at this service."""
     service = await service_context(shop.tenant.pool, shop.id)
     async with shop.tenant.ports.storage.transaction(by=SYSTEM) as tx:
-        tx.record(identity_unlinked(account.id, Provider.CODEHOST, service))
+        tx.record(identity_unlinked(account.id, CODEHOST, service))
 
 
 # Permanent deletion

@@ -13,7 +13,7 @@ from core.applications.model.analytics import DailyLogins, DateRange, ProviderLo
 from core.applications.model.users import EnrollmentOrigin
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import ADA, DAY, EVE, MICROSECOND, NOW, SECOND, account, add, session, within
 from tests.support.services import add_service, enroll_user, service_context
@@ -84,7 +84,7 @@ async def test_a_range_includes_both_ends(storage: Postgres, pool: Pool, shop: S
     async with storage.reading() as read:
         assert await read.analytics.by_day(shop.org_id, None, range_) == [DailyLogins(day, day.day) for day in week[2:5]]
         assert await read.analytics.by_service(shop.org_id, range_) == [ServiceLogins(shop.id, "Shop", 16 + 17 + 18)]
-        assert await read.analytics.by_provider(shop.org_id, None, range_) == [ProviderLogins(Provider.CODEHOST, 16 + 17 + 18)]
+        assert await read.analytics.by_provider(shop.org_id, None, range_) == [ProviderLogins(CODEHOST, 16 + 17 + 18)]
         assert await read.analytics.by_day(shop.org_id, None, DateRange(week[6] + DAY, date.max)) == []
 
 
@@ -111,13 +111,13 @@ async def test_counts_by_provider_contain_only_identity_providers(
     await count(pool, foreign, TODAY, "codehost", 9)
     async with storage.reading() as read:
         assert await read.analytics.by_provider(shop.org_id, None, EVER) == [
-            ProviderLogins(Provider.OFFICESUITE, 3),
-            ProviderLogins(Provider.CODEHOST, 2),
-            ProviderLogins(Provider.WEBSUITE, 2),
+            ProviderLogins(OFFICESUITE, 3),
+            ProviderLogins(CODEHOST, 2),
+            ProviderLogins(WEBSUITE, 2),
         ]
         assert await read.analytics.by_provider(shop.org_id, shop.id, EVER) == [
-            ProviderLogins(Provider.CODEHOST, 2),
-            ProviderLogins(Provider.WEBSUITE, 2),
+            ProviderLogins(CODEHOST, 2),
+            ProviderLogins(WEBSUITE, 2),
         ]
         assert await read.analytics.by_provider(foreign.org_id, shop.id, EVER) == []
 

@@ -8,7 +8,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.applications.model.users import EndUser, EndUserSummary, LinkedIdentity, UsedService
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, WEBSUITE
 from core.kernel.values import Page, PageResult
 from tests.applications.storage.end_user_rows import enroll
 from tests.support.builders import add_organization, add_provisioned, run_sql
@@ -216,7 +216,7 @@ async def test_the_details_contain_only_identities_of_its_services(storage: Post
         await run_sql(pool, insert, *row)
     async with storage.reading() as read:
         assert await read.end_users.identities(acme, user.id) == [
-            LinkedIdentity(Provider.WEBSUITE, "2", None, NOW - HOUR),
-            LinkedIdentity(Provider.CODEHOST, "1", ADA, NOW),
+            LinkedIdentity(WEBSUITE, "2", None, NOW - HOUR),
+            LinkedIdentity(CODEHOST, "1", ADA, NOW),
         ]
         assert await read.end_users.identities(other_tenant, eve.id) == []

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.authentication.oauth_credentials import name_of, secret_context
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Answer, make_vault, run_concurrently, run_during, run_sql
 from tests.support.services import add_service
@@ -38,7 +38,7 @@ async def stored_credentials(team: Tenant) -> dict[tuple[UUID, str], tuple[str, 
     """Return the client id and the decrypted secret by service and provider."""
     rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
     return {
-        (service, provider): (client_id, make_vault().open(secret, secret_context(name_of(service, Provider(provider)))).decode())
+        (service, provider): (client_id, make_vault().open(secret, secret_context(name_of(service, ConnectionSlug(provider)))).decode())
         for service, provider, client_id, secret in rows
     }
 
@@ -76,10 +76,10 @@ async def test_no_response_contains_the_secret(acme: Tenant) -> None:
 
 async def test_each_provider_has_separate_credentials(acme: Tenant) -> None:
     service = await add_service(acme.pool, acme.org)
-    for provider in Provider:
+    for provider in PLATFORM_CONNECTIONS:
         assert (await put(acme, {"client_id": f"at {provider}", "client_secret": "s"}, provider=provider)).json["provider"] == provider
     assert (await remove(acme, provider="websuite")).status == 204
-    assert [(await get(acme, provider=provider)).status for provider in Provider] == [200, 404, 200]
+    assert [(await get(acme, provider=provider)).status for provider in PLATFORM_CONNECTIONS] == [200, 404, 200]
     assert await stored_credentials(acme) == {(service, name): (f"at {name}", "s") for name in ("codehost", "officesuite")}
 
 

@@ -15,8 +15,9 @@ from core.accounts.model.mfa import attempt_subject
 from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL, MAX_OPEN, Flow, Target, new_flow
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import ConnectionSlug
 from core.kernel.proofs import first_proof
-from core.kernel.providers import Provider, ProviderTokens
+from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, digest
 from core.maintenance.model.housekeeping import Sweep
 from ports.crypto import SealBroken
@@ -27,9 +28,9 @@ TTL = timedelta(seconds=600)
 TRIES = 5
 BROWSER, OTHER_BROWSER = digest("a browser"), digest("another browser")
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
-IDENTITY = PendingIdentity(uuid4(), Provider.CODEHOST, "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
+IDENTITY = PendingIdentity(uuid4(), ConnectionSlug("codehost"), "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
 PLAIN_IDENTITY = PendingIdentity(
-    None, Provider.CODEHOST, "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
+    None, ConnectionSlug("codehost"), "https://codehost.example", "1", None, ProviderTokens("x", None, None, ()), known_elsewhere=False
 )
 
 

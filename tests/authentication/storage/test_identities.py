@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import LinkedIdentity
 from core.authentication.model.identities import ProviderTicket, ProviderToken
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.values import digest
 from ports.crypto import SealBroken
 from tests.support.builders import make_vault, run_sql
@@ -19,7 +19,7 @@ from tests.support.identities import add_identity
 from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within
 from tests.support.services import add_service
 
-FIRST, OTHER, _ = Provider
+FIRST, OTHER, _ = PLATFORM_CONNECTIONS
 
 
 async def of_person(storage: Postgres, user: UUID, service: UUID | None = None) -> list[LinkedIdentity]:
@@ -27,12 +27,12 @@ async def of_person(storage: Postgres, user: UUID, service: UUID | None = None) 
         return await read.identities.list_of_user(user, service)
 
 
-async def token(storage: Postgres, user: UUID, service: UUID | None = None, provider: Provider = FIRST) -> ProviderToken | None:
+async def token(storage: Postgres, user: UUID, service: UUID | None = None, provider: ConnectionSlug = FIRST) -> ProviderToken | None:
     async with storage.reading() as read:
         return await read.identities.load_provider_token(user, service, provider)
 
 
-async def remove(storage: Postgres, user: UUID, service: UUID, provider: Provider = FIRST) -> bool:
+async def remove(storage: Postgres, user: UUID, service: UUID, provider: ConnectionSlug = FIRST) -> bool:
     return await within(storage, lambda tx: tx.identities.remove(user, service, provider))
 
 

@@ -8,20 +8,20 @@ from adapters.postgres.authentication.oauth_credentials import name_of, secret_c
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from ports.crypto import SealBroken
 from tests.support.builders import add_organization, make_vault, run_sql
 from tests.support.rows import HOUR, NOW, within
 from tests.support.services import add_service
 
-FIRST, SECOND, _ = Provider
+FIRST, SECOND, _ = PLATFORM_CONNECTIONS
 
 
 async def put(storage: Postgres, org: UUID, service: UUID, credentials: ServiceOAuthCredentials, secret: str = "secret") -> None:
     await within(storage, lambda tx: tx.oauth_credentials.put(org, service, credentials, secret))
 
 
-async def of(storage: Postgres, org: UUID, service: UUID, provider: Provider = FIRST) -> ServiceOAuthCredentials | None:
+async def of(storage: Postgres, org: UUID, service: UUID, provider: ConnectionSlug = FIRST) -> ServiceOAuthCredentials | None:
     async with storage.reading() as read:
         return await read.oauth_credentials.find(org, service, provider)
 
@@ -33,13 +33,13 @@ async def test_credentials_are_found_by_organization_service_and_provider(storag
     await put(storage, acme, shop, shop_credentials)
     await put(storage, acme, shop, second := ServiceOAuthCredentials(SECOND, "shop's second", NOW - HOUR))
     await put(storage, other_tenant, foreign_shop, other := ServiceOAuthCredentials(FIRST, "twin's", NOW))
-    assert [await of(storage, acme, shop, provider) for provider in Provider] == [shop_credentials, second, None]
+    assert [await of(storage, acme, shop, provider) for provider in PLATFORM_CONNECTIONS] == [shop_credentials, second, None]
     assert await of(storage, other_tenant, foreign_shop) == other
     for org, service in ((other_tenant, shop), (acme, foreign_shop), (acme, desk), (uuid4(), shop), (acme, uuid4())):
         assert await of(storage, org, service) is None
         assert await within(storage, lambda tx, org=org, service=service: tx.oauth_credentials.remove(org, service, FIRST)) is False  # type: ignore[misc]
     assert await within(storage, lambda tx: tx.oauth_credentials.remove(acme, shop, FIRST)) is True
-    assert [await of(storage, acme, shop, provider) for provider in Provider] == [None, second, None]
+    assert [await of(storage, acme, shop, provider) for provider in PLATFORM_CONNECTIONS] == [None, second, None]
     assert await of(storage, other_tenant, foreign_shop) == other
 
 

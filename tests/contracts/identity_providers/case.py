@@ -7,8 +7,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from adapters.http.providers import HttpProviders
+from core.kernel.connections import Connection, ConnectionSlug
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import AuthenticationRequest, FederatedIdentity, Provider
+from core.kernel.providers import AuthenticationRequest, FederatedIdentity
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP
 from tests.fakes.outside import FakeClock
@@ -31,12 +32,19 @@ class Case:
     clock: FakeClock
 
     @property
-    def provider(self) -> Provider:
+    def provider(self) -> ConnectionSlug:
         return self.server.provider
+
+    @property
+    def connection(self) -> Connection:
+        """Return the connection as our adapter knows it."""
+        connection = self.providers.find(self.provider)
+        assert connection is not None
+        return connection
 
     def use(self, *, deadline: float = 10.0, **changes: Any) -> None:
         """Change our settings of the provider."""
-        self.providers = HttpProviders({self.provider: self.server.settings(**changes)}, self.clock, deadline=deadline)
+        self.providers = HttpProviders([self.server.connection(**changes)], self.clock, deadline=deadline)
 
     def authorize(self, request: AuthenticationRequest) -> str:
         """Redirect the visitor to the provider. Return the parameters of the callback."""
@@ -45,7 +53,7 @@ class Case:
         assert address == REDIRECT_URI
         parameters = {name: value for name, [value] in parse_qs(query).items()}
         assert parameters["state"] == request.state
-        assert self.providers.is_issuer(self.provider, parameters["iss"])
+        assert self.connection.is_issuer(parameters["iss"])
         return parameters["code"]
 
     async def identify(self, **changes: Any) -> FederatedIdentity:

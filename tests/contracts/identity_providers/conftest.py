@@ -5,20 +5,20 @@ from collections.abc import Iterator
 import pytest
 
 from adapters.http.providers import HttpProviders
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS, WEBSUITE, ConnectionSlug
 from tests.contracts.identity_providers.case import Case
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
 
-OPENID = (Provider.WEBSUITE, Provider.OFFICESUITE)
+OPENID = (WEBSUITE, OFFICESUITE)
 
 
-def run_provider(provider: Provider, clock: FakeClock) -> Iterator[Case]:
+def run_provider(provider: ConnectionSlug, clock: FakeClock) -> Iterator[Case]:
     with FakeProvider(provider, now=lambda: clock.now().timestamp()) as server:
-        yield Case(server, HttpProviders({provider: server.settings()}, clock), clock)
+        yield Case(server, HttpProviders([server.connection()], clock), clock)
 
 
-@pytest.fixture(params=list(Provider))
+@pytest.fixture(params=list(PLATFORM_CONNECTIONS))
 def case(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
     yield from run_provider(request.param, clock)
 
@@ -30,9 +30,9 @@ def openid(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Case]:
 
 @pytest.fixture
 def websuite(clock: FakeClock) -> Iterator[Case]:
-    yield from run_provider(Provider.WEBSUITE, clock)
+    yield from run_provider(WEBSUITE, clock)
 
 
 @pytest.fixture
 def codehost(clock: FakeClock) -> Iterator[Case]:
-    yield from run_provider(Provider.CODEHOST, clock)
+    yield from run_provider(CODEHOST, clock)

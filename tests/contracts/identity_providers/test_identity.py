@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from adapters.http.providers import ProviderSettings
+from core.kernel.connections import OFFICESUITE, WEBSUITE, ConnectionSettings
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import FederatedIdentity, Provider, ProviderTokens, ReauthenticationNotConfirmed
+from core.kernel.providers import FederatedIdentity, ProviderTokens, ReauthenticationNotConfirmed
 from tests.contracts.identity_providers.case import Case
 from tests.fakes.http_server import TRAP, in_form, in_json
 from tests.fakes.provider import CLIENT, Person
@@ -24,7 +24,7 @@ async def test_an_identity_has_every_field(case: Case) -> None:
         issuer=case.server.address,
         subject="4711",
         email=identity.email,
-        email_verified=case.provider is not Provider.OFFICESUITE,
+        email_verified=case.provider != OFFICESUITE,
         tokens=ProviderTokens(
             tokens.access_token, tokens.refresh_token, case.clock.now() + timedelta(seconds=3600), ("openid", "email", "calendar")
         ),
@@ -68,7 +68,7 @@ async def test_an_address_is_verified_only_if_the_provider_says_so(case: Case, p
     case.server.person = person
     identity = await case.identify()
     assert identity.email == email
-    assert identity.email_verified == (verified and case.provider is not Provider.OFFICESUITE)
+    assert identity.email_verified == (verified and case.provider != OFFICESUITE)
 
 
 async def test_strings_are_not_booleans(websuite: Case) -> None:
@@ -80,7 +80,7 @@ async def test_strings_are_not_booleans(websuite: Case) -> None:
 async def test_the_user_info_completes_the_id_token(openid: Case) -> None:
     openid.server.claims = {"email": None, "email_verified": None}
     identity = await openid.identify()
-    assert (identity.email, identity.email_verified) == ("ada@example.com", openid.provider is Provider.WEBSUITE)
+    assert (identity.email, identity.email_verified) == ("ada@example.com", openid.provider == WEBSUITE)
     openid.server.answers["/user"] = in_json({"sub": "4712", "email": "eve@example.com", "email_verified": True})
     assert await openid.refusal() == "the user info endpoint returned another user"
 
@@ -152,5 +152,5 @@ async def test_many_parallel_requests_are_answered(websuite: Case) -> None:
 
 
 def test_secrets_are_not_in_representations() -> None:
-    settings = ProviderSettings(client=CLIENT, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
+    settings = ConnectionSettings(client=CLIENT, authorize_url="https://a", token_url="https://t", userinfo_url="https://u")
     assert CLIENT.client_secret not in repr(settings)

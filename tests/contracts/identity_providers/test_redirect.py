@@ -5,7 +5,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from adapters.http.providers import HttpProviders
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.connections import CODEHOST, WEBSUITE
+from core.kernel.providers import ProviderClient
 from tests.contracts.identity_providers.case import REDIRECT_URI, Case, make_request
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import CLIENT
@@ -15,7 +16,7 @@ async def test_the_redirect_has_all_parameters_that_bind_the_response(case: Case
     request = make_request()
     query = {name: value for name, [value] in parse_qs(urlsplit(case.providers.authorization_url(case.provider, request)).query).items()}
     assert query.pop("prompt") == "select", "what the operator's address has"
-    identifying = "read:user user:email" if case.provider is Provider.CODEHOST else "openid email"
+    identifying = "read:user user:email" if case.provider == CODEHOST else "openid email"
     assert query.pop("scope") == identifying
     assert query.pop("nonce", request.nonce) == request.nonce
     challenge = query.pop("code_challenge")
@@ -57,16 +58,15 @@ async def test_codehost_has_no_fresh_sign_in(codehost: Case) -> None:
 
 
 def test_a_provider_without_settings_is_unknown(clock: FakeClock) -> None:
-    providers = HttpProviders({}, clock)
-    assert not providers.is_configured(Provider.WEBSUITE)
-    assert providers.platform_client(Provider.WEBSUITE) is None
-    assert not providers.is_issuer(Provider.WEBSUITE, "https://websuite.example")
+    providers = HttpProviders([], clock)
+    assert providers.find(WEBSUITE) is None
+    assert providers.platform() == ()
 
 
 async def test_a_provider_without_a_platform_client_is_known(case: Case) -> None:
     case.use(client=None)
-    assert case.providers.is_configured(case.provider)
-    assert case.providers.platform_client(case.provider) is None
+    assert case.providers.platform() == (case.connection,)
+    assert case.connection.settings.client is None
     client = ProviderClient("of-a-service", "its secret")
     case.server.clients[client.client_id] = client.client_secret
     assert (await case.identify(client=client)).subject == "4711"
@@ -74,7 +74,7 @@ async def test_a_provider_without_a_platform_client_is_known(case: Case) -> None
 
 async def test_an_issuer_is_compared_exactly(case: Case) -> None:
     right = case.server.issuer
-    assert case.providers.is_issuer(case.provider, right)
+    assert case.connection.is_issuer(right)
     for wrong in (f"{case.server.address}0", "https://elsewhere.example", "", "http://[", f"x{right}"):
-        assert not case.providers.is_issuer(case.provider, wrong), wrong
-    assert case.providers.is_issuer(case.provider, right + "/") == (case.provider is Provider.CODEHOST)
+        assert not case.connection.is_issuer(wrong), wrong
+    assert case.connection.is_issuer(right + "/") == (case.provider == CODEHOST)

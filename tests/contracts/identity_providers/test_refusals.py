@@ -13,8 +13,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from joserfc import jws
 
+from core.kernel.connections import CODEHOST
 from core.kernel.errors import ProviderFailed
-from core.kernel.providers import Provider, ProviderClient
+from core.kernel.providers import ProviderClient
 from core.kernel.values import new_secret
 from tests.contracts.identity_providers.case import REDIRECT_URI, Case, make_request
 from tests.fakes.http_server import TRAP, Answer, in_json
@@ -60,7 +61,7 @@ async def test_a_redirect_is_not_followed(case: Case, status: int) -> None:
      Answer(200, b"[" + b" " * 65_536 + b"]"), Answer(200, b"\xff\xfe")],
 )  # fmt: skip
 async def test_wrong_responses_of_other_endpoints_are_refused(case: Case, path: str, answer: Answer) -> None:
-    if path.startswith("/user") != (case.provider is Provider.CODEHOST):
+    if path.startswith("/user") != (case.provider == CODEHOST):
         return  # this endpoint is not called
     case.server.answers[path] = answer
     assert await case.refusal()
@@ -73,7 +74,7 @@ async def test_the_deadline_covers_all_requests_together(case: Case, path: str, 
     case.use(deadline=0.1)
     case.server.claims = {"email": None}
     case.server.answers[path] = answer
-    if path == "/keys" and case.provider is Provider.CODEHOST:
+    if path == "/keys" and case.provider == CODEHOST:
         return
     assert await case.refusal() == "it did not answer in time"
 

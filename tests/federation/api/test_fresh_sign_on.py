@@ -14,7 +14,7 @@ import pytest
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, OFFICESUITE, PLATFORM_CONNECTIONS, WEBSUITE
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 PROVIDER_SESSION_AGE: Final = timedelta(hours=3)  # since the user signed in at the provider
 
 
-@pytest.fixture(params=[Provider.WEBSUITE])
+@pytest.fixture(params=[WEBSUITE])
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
         running.signed_in_at = (clock.now() - PROVIDER_SESSION_AGE).timestamp()
@@ -42,11 +42,11 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
-openid = pytest.mark.parametrize("provider", [Provider.WEBSUITE, Provider.OFFICESUITE], indirect=True)
-codehost = pytest.mark.parametrize("provider", [Provider.CODEHOST], indirect=True)
+openid = pytest.mark.parametrize("provider", [WEBSUITE, OFFICESUITE], indirect=True)
+codehost = pytest.mark.parametrize("provider", [CODEHOST], indirect=True)
 OFFER: Final = "Continue with"
 
 
@@ -120,7 +120,7 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
-@pytest.mark.parametrize("provider", list(Provider), indirect=True)
+@pytest.mark.parametrize("provider", list(PLATFORM_CONNECTIONS), indirect=True)
 async def test_a_session_that_started_without_asking_is_not_fresh(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:

@@ -54,7 +54,7 @@ def browser(app: QuartTrio) -> FakeBrowser:
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
 async def left(app: QuartTrio, path: str = "/auth/reset-password", method: str = "GET") -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.http.providers import HttpProviders
 from core.accounts.model.accounts import Account
-from core.kernel.providers import Provider
+from core.kernel.connections import WEBSUITE
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
@@ -212,14 +212,14 @@ async def test_the_claims_of_one_session_do_not_grow_with_a_later_one(later: Rel
 
 @pytest.fixture
 def provider(clock: FakeClock) -> Iterator[FakeProvider]:
-    with FakeProvider(Provider.WEBSUITE, now=lambda: clock.now().timestamp()) as running:
+    with FakeProvider(WEBSUITE, now=lambda: clock.now().timestamp()) as running:
         running.signed_in_at = (clock.now() - timedelta(hours=3)).timestamp()
         yield running
 
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from adapters.postgres.storage import Postgres
 from core.federation.model.sign_in import ProviderState
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST
 from core.kernel.values import digest
 from tests.support.rows import HOUR, NOW, account, add, begin, within
 
@@ -18,7 +18,7 @@ async def test_a_link_needs_a_session_that_has_not_expired(storage: Postgres, ex
     state = ProviderState(
         state_hash=digest("state"),
         browser_hash=digest("browser"),
-        provider=Provider.CODEHOST,
+        provider=CODEHOST,
         org_id=None,
         service_id=None,
         user_id=user.id,

@@ -15,7 +15,7 @@ from adapters.postgres.storage import Postgres
 from core.authentication.model.identities import ServiceOAuthCredentials
 from core.authentication.model.tokens import SigningKey
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.values import new_id
 from core.maintenance import housekeeping
 from core.maintenance.model.housekeeping import SealedColumn
@@ -40,7 +40,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
     await run_sql(pool, "delete from signing_keys")
     mails = [mail() for _ in range(8)]
     orgs = [await add_organization(pool, f"org-{number}") for number in range(5)]
-    services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*Provider] * 2
+    services, providers = [await add_service(pool, orgs[0], f"service-{number}") for number in range(2)], [*PLATFORM_CONNECTIONS] * 2
     webhook_secrets = [f"whsec_{number}" for number in range(5)]
     hook = await add_webhook(before, orgs[0], "https://hooks.example/in", secret=webhook_secrets[0])
     async with before.storage.transaction(by=SYSTEM) as tx:
@@ -68,8 +68,8 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         for number in range(4):
             facts = await tx.billing.lock_facts(f"sub_{number}", NOW)
             await tx.billing.save_facts(facts.with_action(NOW, f"page {number}" if number else None), NOW, check_at=None)
-    user, names = (await add(storage, account())).id, [new_id() for _ in Provider]
-    for name, provider in zip(names, Provider, strict=True):
+    user, names = (await add(storage, account())).id, [new_id() for _ in PLATFORM_CONNECTIONS]
+    for name, provider in zip(names, PLATFORM_CONNECTIONS, strict=True):
         sealed = [
             AesVault([old]).seal(b"%s of %s" % (kind, provider.encode()), secret_context(str(name)))
             for kind, secret_context in TOKENS.items()
@@ -107,7 +107,7 @@ async def test_every_encrypted_value_is_encrypted_under_the_new_key(
         assert [factor and factor.secret for factor in factors] == [f"SECRET {number}" for number in range(4)]
     vault = AesVault([new])
     rows = await run_sql(pool, "select service_id, provider, client_secret from oauth_credentials")
-    secrets = {(row[0], row[1]): vault.open(row[2], secret_context(name_of(row[0], Provider(row[1])))) for row in rows}
+    secrets = {(row[0], row[1]): vault.open(row[2], secret_context(name_of(row[0], row[1]))) for row in rows}
     assert secrets == {(services[number // 3], provider): b"secret %d" % number for number, provider in enumerate(providers)}
     sealed_secrets = "select secret from webhooks union all select secret from former_webhook_secrets"
     assert {vault.open(value, webhooks.secret_context(hook.id)) for (value,) in await run_sql(pool, sealed_secrets)} == {

@@ -7,8 +7,8 @@ import pytest
 
 from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
+from core.kernel.connections import PLATFORM_CONNECTIONS, platform_connection
 from core.kernel.policy import Policy
-from core.kernel.providers import Provider
 from core.tenancy.model.domains import RECORD_PREFIX, VALUE_PREFIX
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics, FakeTxtRecords
@@ -49,7 +49,7 @@ async def ports(pool: Pool, clock: FakeClock, sent: FakeMailTransport, metrics: 
         metrics,
         policy,
         dns=dns,
-        providers=HttpProviders(dict.fromkeys(Provider, NOWHERE), clock),
+        providers=HttpProviders([platform_connection(slug, NOWHERE) for slug in PLATFORM_CONNECTIONS], clock),
         payments=SuccessfulPayments(),
     )
 

@@ -29,8 +29,8 @@ from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, USER_COD
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import CODEHOST
 from core.kernel.event_catalog import EVENT_KINDS, Event
-from core.kernel.providers import Provider
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
 from core.provisioning.model.directories import ScimToken
@@ -692,7 +692,7 @@ async def _add_settings(ports: Ports, organization: Organization, owner: Account
         await tx.branding.put(org, branding, now)
         await tx.domains.put(DomainClaim(org_id=org, domain=domain, challenge=challenge_of(slug), verified_at=None, created_at=now))
         await tx.domains.mark_verified(org, now)
-        await tx.home_realm.replace(org, {domain: Provider.CODEHOST})
+        await tx.home_realm.replace(org, {domain: CODEHOST})
     return webhook.id, delivery.id
 
 
@@ -750,7 +750,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
             await tx.oauth_credentials.put(
                 org,
                 service.id,
-                ServiceOAuthCredentials(Provider.CODEHOST, f"{service.slug} client", now),
+                ServiceOAuthCredentials(CODEHOST, f"{service.slug} client", now),
                 f"provider secret of {service.slug}",
             )
             await tx.saml.configure(org, service.id, saml_of(slug, service.slug), now)
@@ -769,7 +769,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
         "plan_id": str(plans["spare"].id),
         "used_plan_id": str(plans["used"].id),
         "api_key_id": str(listed.id),
-        "provider": Provider.CODEHOST.value,
+        "provider": CODEHOST,
         "domain": f"{slug}.example",
     }
     return (shop.id, desk.id), things

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, WEBSUITE
 from tests.fakes.provider import FakeProvider, Person
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
@@ -15,13 +15,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def websuite() -> Iterator[FakeProvider]:
-    with FakeProvider(Provider.WEBSUITE) as running:
+    with FakeProvider(WEBSUITE) as running:
         yield running
 
 
 @pytest.fixture
 def codehost() -> Iterator[FakeProvider]:
-    with FakeProvider(Provider.CODEHOST) as running:
+    with FakeProvider(CODEHOST) as running:
         running.person = Person(subject="99", email="ada@codehost.example")
         yield running
 

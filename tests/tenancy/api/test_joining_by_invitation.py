@@ -30,7 +30,7 @@ TO_ORGANIZATIONS: Final = f"{SIGN_IN}?next=%2Fapp%2Faccount%2Forganizations"
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
 async def invited(acme: Tenant, sent: FakeMailTransport, email: str = EMAIL) -> str:

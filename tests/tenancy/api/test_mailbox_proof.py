@@ -30,7 +30,7 @@ NEW_PASSWORD: Final = "a password of the owner"
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
 async def mail_token(acme: Tenant, sent: FakeMailTransport) -> str:

@@ -6,22 +6,22 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.values import Domain
 from core.tenancy.model.domains import HomeRealmMatch
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import within
 
-A, B, C = Provider
+A, B, C = PLATFORM_CONNECTIONS
 
 
-async def replace(storage: Postgres, org: UUID, **routes: Provider) -> None:
+async def replace(storage: Postgres, org: UUID, **routes: ConnectionSlug) -> None:
     """Replace the routes. The names are domains, with `_` instead of the dot."""
     providers = {Domain(name.replace("_", ".")): provider for name, provider in routes.items()}
     await within(storage, lambda tx: tx.home_realm.replace(org, providers))
 
 
-async def routes(storage: Postgres, org: UUID) -> dict[str, Provider]:
+async def routes(storage: Postgres, org: UUID) -> dict[str, ConnectionSlug]:
     async with storage.reading() as read:
         return {str(route.domain): route.provider for route in await read.home_realm.routes(org)}
 

@@ -7,9 +7,9 @@ from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.federation.model.sign_in import ProviderState
-from core.kernel.providers import Provider
+from core.kernel.connections import ConnectionSlug
 
-STATE: Final = Record(ProviderState, "p", provider=Provider, scopes=tuple)
+STATE: Final = Record(ProviderState, "p", scopes=tuple)
 # Lock the service, or the session of the user who links an account, with `for key share`: neither
 # may be deleted before this row, which refers to it, is committed.
 # ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because `social.complete_for_session` checks all
@@ -34,7 +34,7 @@ class ProviderStates(Repository):
 
     # The response of a provider names no organization, so this statement cannot either: the state
     # alone identifies the service.
-    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: Provider, now: datetime) -> ProviderState | None:
+    async def consume(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderState | None:
         sql = f"""
             delete from provider_states p
             where state_hash = %(state_hash)s and browser_hash = %(browser_hash)s and provider = %(provider)s and expires_at > %(now)s

@@ -12,8 +12,8 @@ from quart_schema import document_response
 from core.applications import analytics
 from core.applications.model.analytics import DailyLogins, DateRange, resolve_range
 from core.billing.model.subscriptions import SubscriptionStatus
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability, Permission
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, acting_key, ports
 from entrypoints.http.edge.access import member, service_key
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
@@ -69,7 +69,7 @@ class ServiceLoginsResponse(ResponseModel):
 class ProviderLoginsResponse(ResponseModel):
     """The number of logins through one identity provider."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     count: int = Field(description="The number of logins through this identity provider.")
 
 

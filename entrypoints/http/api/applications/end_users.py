@@ -7,8 +7,8 @@ from quart import Blueprint
 
 from core.applications import end_users
 from core.applications.model.users import EndUserDetails
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
@@ -67,7 +67,7 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
 class EndUserIdentityResponse(ResponseModel):
     """An account at an identity provider with which the user signs in to a service of the organization."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     provider_user_id: str = Field(description="The id of the account at the identity provider.")
     email: str | None = Field(description="The email address at the identity provider, or null if it is unknown.")
     linked_at: Timestamp = Field(description="The time at which the account was linked, in UTC.")

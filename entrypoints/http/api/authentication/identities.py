@@ -10,8 +10,8 @@ from quart import Blueprint
 from core.authentication import identities
 from core.authentication.model import identities as identities_model
 from core.authentication.model.identities import ProviderToken, RenewalInProgress
-from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person
 from entrypoints.http.edge.access.declaration import ApplicationTokens
@@ -27,7 +27,7 @@ RENEWAL_POLL: Final = 0.05  # seconds
 class LinkedAccountResponse(ResponseModel):
     """A linked account at an identity provider."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     provider_user_id: str = Field(description="The id of the user at the provider.")
     email: str | None = Field(description="The email address that the provider sent, if any.")
     linked_at: Timestamp = Field(description="When the account was linked.")
@@ -82,7 +82,7 @@ async def unlink(provider: str) -> Message:
 class ProviderTokenResponse(ResponseModel):
     """An access token of an identity provider."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     access_token: str = Field(description="The access token for the provider's API.")
     expires_at: Timestamp | None = Field(description="When the token expires, or null if the provider did not say.")
     scopes: list[str] = Field(description="The scopes that the provider granted.")
@@ -97,7 +97,7 @@ async def get_provider_token(provider: str) -> ProviderTokenResponse:
     An application can use it to call this API on behalf of the user. An expired token is renewed first, which can take a few seconds.
     """
     token = await _load_provider_token(provider)
-    return ProviderTokenResponse.of(token, provider=Provider(provider))
+    return ProviderTokenResponse.of(token, provider=provider)
 
 
 async def _load_provider_token(provider: str) -> ProviderToken:

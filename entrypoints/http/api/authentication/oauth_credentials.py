@@ -10,9 +10,9 @@ from quart import Blueprint, Response
 from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
 from core.authentication.model.identities import ServiceOAuthCredentials
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, no_content, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import View
@@ -54,7 +54,7 @@ class OAuthCredentialsRequest(RequestModel):
 class OAuthCredentialsResponse(ResponseModel):
     """The service's own credentials at the identity provider, without the secret."""
 
-    provider: Provider = Field(description="The identity provider.")
+    provider: ProviderSlug = Field(description="The identity provider.")
     client_id: str = Field(description="The client id at the provider.")
     has_secret: bool = Field(description="Whether a client secret is stored. Always true.")
     updated_at: Timestamp = Field(description="When the credentials were last set.")
@@ -81,7 +81,7 @@ def existing_provider(view: View) -> View:
 @validate_request(OAuthCredentialsRequest)
 @returns(OAuthCredentialsResponse)
 async def put_oauth_credentials(
-    org_slug: str, service_slug: str, provider: Provider, data: OAuthCredentialsRequest
+    org_slug: str, service_slug: str, provider: ProviderSlug, data: OAuthCredentialsRequest
 ) -> OAuthCredentialsResponse:
     """Set the service's own OAuth credentials at an identity provider.
 
@@ -96,7 +96,7 @@ async def put_oauth_credentials(
 @existing_service
 @existing_provider
 @returns(OAuthCredentialsResponse)
-async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> OAuthCredentialsResponse:
+async def get_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> OAuthCredentialsResponse:
     """Return the service's own OAuth credentials at an identity provider.
 
     The client secret is never returned. The response is 404 if the service uses the credentials of the platform.
@@ -109,7 +109,7 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 @existing_service
 @existing_provider
 @describes({204: "The service uses the credentials of the platform again."})
-async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: Provider) -> Response:
+async def delete_oauth_credentials(org_slug: str, service_slug: str, provider: ProviderSlug) -> Response:
     """Delete the service's own OAuth credentials at an identity provider.
 
     The service then uses the credentials of the platform again.

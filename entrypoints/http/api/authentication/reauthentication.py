@@ -49,7 +49,7 @@ async def get_options() -> ReauthenticationOptionsResponse:
     assert user.sign_in is not None, "the session of a user begins with a sign-in"
     return ReauthenticationOptionsResponse(
         needs_first_factor=options.needs_first_factor,
-        methods=[name for name, is_offered in ways if is_offered] + [provider.value for provider in options.providers],
+        methods=[name for name, is_offered in ways if is_offered] + list(options.providers),
         needs_second_factor=options.needs_second_factor,
         authenticated_at=user.sign_in.at,
     )

@@ -6,10 +6,10 @@ from pydantic import Field
 from quart import Blueprint
 
 from core.federation.upstream.home_realm import find_sign_in
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from core.kernel.values import Domain, Email
 from core.tenancy import home_realm
+from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, app_context, ports
 from entrypoints.http.edge.access import anyone, member
 from entrypoints.http.edge.bodies import DomainName, EmailAddress, RequestModel, ResponseModel, Text, validate_request
@@ -24,7 +24,7 @@ class HomeRealmRouteRequest(RequestModel):
     """The identity provider for email addresses at one domain."""
 
     domain: DomainName = Field(description="The domain of the email addresses. Each subdomain needs its own route.")
-    provider: Annotated[Provider, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
+    provider: Annotated[ProviderSlug, Field(strict=False)] = Field(description="The identity provider for users at this domain.")
 
 
 class HomeRealmRoutesRequest(RequestModel):
@@ -39,7 +39,7 @@ class HomeRealmRouteResponse(ResponseModel):
     """The identity provider for email addresses at one domain."""
 
     domain: str = Field(description="The domain of the email addresses.")
-    provider: Provider = Field(description="The identity provider for users at this domain.")
+    provider: ProviderSlug = Field(description="The identity provider for users at this domain.")
     verified: bool = Field(
         description="Whether the route is in use: the organization has verified the domain or a parent domain, and no other "
         "organization has verified a closer one."
@@ -96,7 +96,7 @@ class EmailLookupResponse(ResponseModel):
     All fields are null if no organization has a route for it.
     """
 
-    provider: Provider | None = Field(description="The identity provider.")
+    provider: ProviderSlug | None = Field(description="The identity provider.")
     org_slug: str | None = Field(description="The slug of the organization that has verified the domain.")
     authorization_url: str | None = Field(
         description="The URL at which the user starts to sign in with the identity provider. Its query names `org` and `service` of the "

@@ -11,7 +11,7 @@ from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.display import to_words
-from core.kernel.providers import OwnMethod, Provider
+from core.kernel.providers import OwnMethod
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
 
@@ -70,9 +70,7 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 
 def label(value: str, labels: Labels | None = None) -> str:
     """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
-    if isinstance(value, Provider) and labels is None:
-        labels = ports().policy.provider_names
-    elif isinstance(value, StrEnum) and labels is None:
+    if isinstance(value, StrEnum) and labels is None:
         labels = LABELS.get(type(value))
     return (labels or {}).get(value) or to_words(value)
 

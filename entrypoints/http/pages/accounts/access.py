@@ -11,12 +11,13 @@ from core.accounts import devices
 from core.accounts.model.devices import ListedDevice
 from core.applications import own_applications
 from core.authentication import identities, oauth_credentials, sessions
+from core.authentication.model.identities import parse_provider
 from core.authentication.model.sessions import LiveSession
 from core.kernel.access import NotOfThisOrganization
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import PLATFORM_SUPPORT, PRODUCT, format_utc
 from core.kernel.errors import Invalid, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, ORGANIZATIONS_PATH, SIGN_IN_PATH
-from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import members, organizations
 from core.tenancy.model.members import OwnerCannotLeave
@@ -143,7 +144,7 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
         "linked": [
             {
                 "name": names[identity.provider],
-                "provider": identity.provider.value,
+                "provider": identity.provider,
                 "email": identity.email,
                 "subject": identity.provider_user_id,
                 "since": format_utc(identity.linked_at),
@@ -153,11 +154,11 @@ async def _identities_values(_: Form, provider: str = "") -> dict[str, Any]:
         "others": [
             {
                 "name": names[provider],
-                "provider": provider.value,
+                "provider": provider,
                 "can_be_linked": provider in linkable_providers,
                 "at_an_application": provider in application_providers,
             }
-            for provider in Provider
+            for provider in PLATFORM_CONNECTIONS
             if provider in linkable_providers | application_providers
         ],
     }
@@ -188,7 +189,7 @@ async def link_identity(provider: str, form: Form) -> Response:
     """
     ticket = await identities.start_link(ports(), signed_in(), provider)
     address = f"/auth/{provider}?{urlencode({'link': ticket})}"
-    response = await console_page("accounts/link.html", provider=ports().policy.provider_names[Provider(provider)], address=address)
+    response = await console_page("accounts/link.html", provider=ports().policy.provider_names[parse_provider(provider)], address=address)
     # A page instead of a redirect: browsers apply the form-action policy of the form's page to all
     # redirects that follow, and we do not know the hosts that a provider redirects through.
     response.headers["Refresh"] = f"0; url={address}"

@@ -127,7 +127,7 @@ async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Res
 def _settings(service: Service) -> dict[str, list[dict[str, Any]]]:
     """Return the fields of each group of settings."""
     policy, longest = ports().policy, client_settings.longest_lifetimes()
-    labels = {f"{provider.value}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
+    labels = {f"{provider}_scopes": f"Scopes at {name}" for provider, name in policy.provider_names.items()}
     email = ("", f"As on this platform ({'on' if policy.email_sign_in else 'off'})")
     options = {"service_type": list(LABELS[ServiceType].items()), "email_sign_in": [email, ("yes", "On"), ("no", "Off")]}
 

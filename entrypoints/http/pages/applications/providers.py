@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 from core.applications import services
 from core.authentication import oauth_credentials
 from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -24,7 +24,7 @@ ONE: Final = f"{LIST}/<provider>"
 API: Final = f"{SERVICE}/oauth-credentials/<provider>"
 
 
-async def _own_credentials(service_slug: str, provider: Provider) -> ServiceOAuthCredentials | None:
+async def _own_credentials(service_slug: str, provider: ConnectionSlug) -> ServiceOAuthCredentials | None:
     try:
         return await oauth_credentials.load(ports(), acting_member(), service_slug, provider)
     except CredentialsNotSet:
@@ -40,8 +40,8 @@ async def show_providers(org_slug: str, service_slug: str) -> Response:
     offered = oauth_credentials.platform_providers(ports())
     names = ports().policy.provider_names
     providers = [
-        {"id": each.value, "name": names[each], "own": await _own_credentials(service_slug, each), "is_offered": each in offered}
-        for each in Provider
+        {"id": each, "name": names[each], "own": await _own_credentials(service_slug, each), "is_offered": each in offered}
+        for each in PLATFORM_CONNECTIONS
     ]
     return await console_page("applications/providers.html", providers=providers, **application_values(service))
 
@@ -54,8 +54,8 @@ async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[
         "typed": {} if client_id is None else {"client_id": client_id},  # never the secret
         "provider": ports().policy.provider_names[chosen],
         "own": own,
-        "callback": f"{app_context().base_url}/auth/{chosen.value}/callback",
-        "below": f"{application_path(service)}/providers/{chosen.value}",
+        "callback": f"{app_context().base_url}/auth/{chosen}/callback",
+        "below": f"{application_path(service)}/providers/{chosen}",
         **application_values(service),
     }
 

@@ -79,7 +79,7 @@ async def _values(target: dict[str, str], kept: KeptForm | None, *, is_emailed: 
         "email": user.email,
         "target": target,
         "options": options,
-        "providers": {provider.value: ports().policy.provider_names[provider] for provider in options.providers},
+        "providers": {provider: ports().policy.provider_names[provider] for provider in options.providers},
         "is_emailed": is_emailed,
         "label": kept and kept.label,
         "way_back": page_of_form(kept.path) if kept else ACCOUNT_PATH,

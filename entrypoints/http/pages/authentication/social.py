@@ -25,9 +25,9 @@ from core.federation.provider_callback import (
     SignInStep,
 )
 from core.federation.upstream import social
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
-from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
@@ -58,7 +58,7 @@ PARAMETERS: Final = {
 class ProviderConverter(BaseConverter):
     """The name of an identity provider in a route, as `<provider:...>`. Other paths below /auth/ do not match it."""
 
-    regex = "|".join(provider.value for provider in Provider)
+    regex = "|".join(PLATFORM_CONNECTIONS)
 
 
 @routes.get("/auth/<provider:provider>")

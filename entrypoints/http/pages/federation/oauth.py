@@ -113,7 +113,7 @@ async def authorize() -> Response:
 async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
     waiting = target.check(ports(), authorization, app_context().base_url)
     if provider:
-        return redirect(f"/auth/{parse_provider(provider).value}?{authorization.request.query}")
+        return redirect(f"/auth/{parse_provider(provider)}?{authorization.request.query}")
     outcome = await _advance(user, waiting, None, None)
     if not isinstance(outcome, Asked):
         return outcome

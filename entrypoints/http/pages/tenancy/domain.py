@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from quart import Blueprint, Response
 
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Refusal
-from core.kernel.providers import Provider
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
@@ -14,6 +14,7 @@ from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomai
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.base.context import acting_member, ports
+from entrypoints.http.base.rendering.labels import sign_in_methods
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -35,7 +36,8 @@ async def _values(typed: Form) -> dict[str, Any]:
         "claim": claim,
         "routes": result,
         "typed": {"domain": "", "domains": _to_text(result), **typed},
-        "providers": [provider.value for provider in Provider],
+        "methods": sign_in_methods(),
+        "providers": list(PLATFORM_CONNECTIONS),
     }
 
 
@@ -51,7 +53,7 @@ async def _claim() -> DomainClaim | None:
 
 
 def _to_text(result: list[HomeRealmRoute]) -> str:
-    return "\n".join(f"{route.domain} {route.provider.value}" for route in result)
+    return "\n".join(f"{route.domain} {route.provider}" for route in result)
 
 
 @routes.get(PAGE)
@@ -92,7 +94,7 @@ async def replace_routes(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("routes-saved", _path())
 
 
-def _parse_routes(text: str) -> list[tuple[Domain, Provider]]:
+def _parse_routes(text: str) -> list[tuple[Domain, ConnectionSlug]]:
     """Return the routes in a text with one domain and one provider per line. Raises: FieldInvalid."""
     found = []
     for line in to_lines(text):

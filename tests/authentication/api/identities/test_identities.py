@@ -9,7 +9,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS, WEBSUITE, ConnectionSlug, platform_connection
 from core.kernel.values import digest
 from entrypoints.http.base.context import app_context, bind_context
 from tests.authentication.api.identities.person import DESK, PATH, PLATFORM, SHOP, Person
@@ -21,8 +21,8 @@ from tests.support.refusals import BAD, FORBIDDEN, MISSING, UNAUTHORIZED, refuse
 from tests.support.tenants import Tenant
 
 
-def set_up(app: QuartTrio, providers: Sequence[Provider] = tuple(Provider)) -> None:
-    change_ports(app, providers=HttpProviders(dict.fromkeys(providers, NOWHERE), FakeClock()))
+def set_up(app: QuartTrio, providers: Sequence[ConnectionSlug] = tuple(PLATFORM_CONNECTIONS)) -> None:
+    change_ports(app, providers=HttpProviders([platform_connection(slug, NOWHERE) for slug in providers], FakeClock()))
 
 
 async def test_the_list_shows_every_field(user: Person) -> None:
@@ -80,7 +80,7 @@ async def test_the_url_of_a_link_starts_with_the_base_url(user: Person, app: Qua
 
 async def test_only_configured_providers_can_be_linked(user: Person, app: QuartTrio) -> None:
     assert refused(await user.link()) == MISSING
-    set_up(app, [Provider.WEBSUITE])
+    set_up(app, [WEBSUITE])
     for provider in ("codehost", "Websuite", "websuite%20", "nothing", "password"):
         assert refused(await user.link(provider)) == MISSING, provider
     assert (await user.link("websuite")).status == 200

@@ -173,8 +173,8 @@ async def test_a_verification_link_signs_in_only_the_browser_that_chose_the_pass
 async def test_the_link_is_bound_in_the_use_case_too(browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     await sign_up(browser)
     token = (await mailed_link(ports, sent)).partition("=")[2]
+    flow = new_flow(ports.clock.now(), Target.PAGE, "/app")
     with pytest.raises(LinkInvalid):
-        flow = new_flow(ports.clock.now(), Target.PAGE, "/app")
         await prove(ports, Caller(), flow, SignUpLink(token, new_secret()), PresentedDevice())
     assert not await is_verified(pool)
 

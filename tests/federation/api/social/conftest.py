@@ -15,7 +15,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
-    return HttpProviders({provider.provider: provider.settings()}, clock)
+    return HttpProviders([provider.connection()], clock)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from quart_trio import QuartTrio
 
-from core.kernel.providers import Provider
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.values import new_secret
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock, FakeMetrics
@@ -103,7 +103,7 @@ async def test_a_state_works_only_in_its_own_browser(provider_sign_in: ProviderS
 
 async def test_a_state_works_only_for_its_own_provider(provider_sign_in: ProviderSignIn, metrics: FakeMetrics) -> None:
     callback = await provider_sign_in.start()
-    other = next(each.value for each in Provider if each is not provider_sign_in.provider.provider)
+    other = next(each for each in PLATFORM_CONNECTIONS if each != provider_sign_in.provider.provider)
     await check_refused(provider_sign_in, callback.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
     assert (await provider_sign_in.browser.open(callback)).status == 303
 

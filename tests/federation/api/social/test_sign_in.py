@@ -13,7 +13,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.http.providers import HttpProviders
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, OFFICESUITE
 from core.kernel.values import digest
 from ports import Ports
 from tests.accounts.email_changes import change_email
@@ -29,7 +29,7 @@ from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
-officesuite = pytest.mark.parametrize("provider", [Provider.OFFICESUITE], indirect=True)
+officesuite = pytest.mark.parametrize("provider", [OFFICESUITE], indirect=True)
 
 
 # The first sign-in
@@ -38,7 +38,7 @@ officesuite = pytest.mark.parametrize("provider", [Provider.OFFICESUITE], indire
 @every_provider
 async def test_the_first_sign_in_creates_an_account(provider_sign_in: ProviderSignIn) -> None:
     assert leads_to(await provider_sign_in.complete()) == ACCOUNT
-    verified = provider_sign_in.provider.provider is not Provider.OFFICESUITE
+    verified = provider_sign_in.provider.provider != OFFICESUITE
     assert await provider_sign_in.accounts() == [(EMAIL, verified, False, "platform", None)]
     assert await provider_sign_in.identities() == [(EMAIL, None, provider_sign_in.name, provider_sign_in.provider.address, "4711", EMAIL)]
     assert await run_sql(provider_sign_in.pool, "select provider from sessions where browser_hash is not null") == [
@@ -160,7 +160,7 @@ async def test_an_address_entered_later_and_not_verified_links_nothing(provider_
     assert await provider_sign_in.snapshot() == before
 
 
-@pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.OFFICESUITE], indirect=True)
+@pytest.mark.parametrize("provider", [CODEHOST, OFFICESUITE], indirect=True)
 async def test_a_reserved_address_gets_no_account(provider_sign_in: ProviderSignIn, ports: Ports, api: Api) -> None:
     """Its former account can still undo the change of address (security A-9)."""
     token = (await sign_in(ports, await add_account(ports))).access_token
@@ -332,7 +332,7 @@ async def test_a_service_uses_its_own_credentials_and_scopes(provider_sign_in: P
 async def test_a_service_with_credentials_needs_no_platform_credentials(
     app: QuartTrio, clock: FakeClock, provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID
 ) -> None:
-    change_ports(app, providers=HttpProviders({Provider.WEBSUITE: provider_sign_in.provider.settings(client=None)}, clock))
+    change_ports(app, providers=HttpProviders([provider_sign_in.provider.connection(client=None)], clock))
     assert (await provider_sign_in.browser.open("/auth/websuite")).status == 404
     assert (await provider_sign_in.browser.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
     page = f"/app/sign-in?{urlencode({'next': '/auth/authorize?' + urlencode(SHOP)})}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from core.kernel.providers import Provider
+from core.kernel.connections import WEBSUITE
 from tests.fakes.provider import FakeProvider
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import Start
@@ -32,7 +32,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def websuite() -> Iterator[FakeProvider]:
-    with FakeProvider(Provider.WEBSUITE) as running:
+    with FakeProvider(WEBSUITE) as running:
         yield running
 
 

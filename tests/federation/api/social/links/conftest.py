@@ -6,7 +6,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.model.accounts import Account
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
@@ -17,7 +17,7 @@ from tests.support.services import add_service
 from tests.support.tenants import Tenant
 
 
-@pytest.fixture(params=[Provider.CODEHOST])
+@pytest.fixture(params=[CODEHOST])
 def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeProvider]:
     with FakeProvider(request.param, now=lambda: clock.now().timestamp()) as running:
         running.expires_in = int(TOKEN_LIFETIME.total_seconds())
@@ -26,7 +26,7 @@ def provider(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[FakeP
 
 @pytest.fixture
 async def api_client(api: Api, ports: Ports, user: Account, provider: FakeProvider) -> ApiClient:
-    return ApiClient(api, (await sign_in(ports, user)).access_token, provider.provider.value)
+    return ApiClient(api, (await sign_in(ports, user)).access_token, provider.provider)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from quart_trio import QuartTrio
 
 from core.accounts.model.accounts import Account
+from core.kernel.connections import ConnectionSlug
 from core.kernel.policy import PROVIDER_NAMES, Policy
-from core.kernel.providers import Provider
 from tests.federation.api.social.links.clients import PAGE, open_ticket
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, form_token, leads_to
@@ -39,7 +39,7 @@ async def test_an_identity_is_linked_and_unlinked_on_the_account_page(provider_s
 
 
 async def test_pages_show_the_provider_by_its_display_name(app: QuartTrio, provider_sign_in: ProviderSignIn, user: Account) -> None:
-    change_ports(app, policy=Policy(provider_names={**PROVIDER_NAMES, Provider(provider_sign_in.name): "Acme Login"}))
+    change_ports(app, policy=Policy(provider_names={**PROVIDER_NAMES, ConnectionSlug(provider_sign_in.name): "Acme Login"}))
     assert "Continue with Acme Login" in (await provider_sign_in.browser.open("/app/sign-in")).text
     await provider_sign_in.browser.sign_in()
     assert '>Link<span class="unseen"> Acme Login</span>' in (await provider_sign_in.browser.open(PAGE)).text

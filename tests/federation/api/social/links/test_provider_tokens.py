@@ -6,7 +6,7 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from core.kernel.causes import SYSTEM
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST
 from ports import Ports
 from tests.fakes.http_server import TRAP, in_json
 from tests.fakes.outside import FakeClock
@@ -100,12 +100,12 @@ async def test_a_sign_in_during_the_refresh_keeps_its_tokens(
     clock.advance(TOKEN_LIFETIME)
     now = clock.now()
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        claim = await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15))
+        claim = await tx.identities.claim_renewal(user.id, None, CODEHOST, now, now + timedelta(seconds=15))
         assert claim is not None
-        assert await tx.identities.claim_renewal(user.id, None, Provider.CODEHOST, now, now + timedelta(seconds=15)) is None
+        assert await tx.identities.claim_renewal(user.id, None, CODEHOST, now, now + timedelta(seconds=15)) is None
     await provider_sign_in.sign_in()
     fresh = (await api_client.get_token()).json["access_token"]
-    renewed = await ports.providers.refresh(Provider.CODEHOST, CLIENT, claim.refresh_token)
+    renewed = await ports.providers.refresh(CODEHOST, CLIENT, claim.refresh_token)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         assert not await tx.identities.complete_renewal(claim, renewed)
     assert (await api_client.get_token()).json["access_token"] == fresh

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from core.accounts.model.accounts import Account
-from core.kernel.providers import Provider
+from core.kernel.connections import CODEHOST, WEBSUITE
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import Person
@@ -15,7 +15,7 @@ from tests.support.browser import ACCOUNT, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.mfa import add_mfa, use_in_sessions
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [Provider.CODEHOST, Provider.WEBSUITE], indirect=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("provider", [CODEHOST, WEBSUITE], indirect=True)]
 
 PAGE = "/app/reauthenticate"
 PASSWORD_PAGE = f"{ACCOUNT}/password"

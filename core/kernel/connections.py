@@ -1,0 +1,89 @@
+"""Connections: the identity providers that sign users in, under neutral slugs.
+
+Those of the platform are set up by the operator. `websuite` and `officesuite` speak OpenID Connect.
+`codehost` speaks plain OAuth, so the adapter requests the email address with a separate call.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NewType
+from uuid import UUID
+
+from core.kernel.providers import ProviderClient
+from core.kernel.uris import origin_of
+
+# The name of a connection in addresses, rows, events and responses. It never changes, and names one connection only.
+ConnectionSlug = NewType("ConnectionSlug", str)
+CODEHOST: Final = ConnectionSlug("codehost")
+WEBSUITE: Final = ConnectionSlug("websuite")
+OFFICESUITE: Final = ConnectionSlug("officesuite")
+
+
+class ConnectionProtocol(StrEnum):
+    """The protocol between Gatehouse and an identity provider."""
+
+    OAUTH = "oauth"
+    OIDC = "oidc"
+
+
+# The connections of the platform: id and protocol.
+PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtocol]]] = MappingProxyType(
+    {
+        CODEHOST: (UUID(int=1), ConnectionProtocol.OAUTH),
+        WEBSUITE: (UUID(int=2), ConnectionProtocol.OIDC),
+        OFFICESUITE: (UUID(int=3), ConnectionProtocol.OIDC),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """The settings of a connection.
+
+    `client` is the OAuth client of the connection's owner, or None if only services have credentials.
+    `scopes` are requested in addition to the identifying ones. `emails_url` is for plain OAuth only,
+    `issuer` and `jwks_url` for OpenID Connect.
+    """
+
+    client: ProviderClient | None
+    authorize_url: str
+    token_url: str
+    userinfo_url: str
+    scopes: tuple[str, ...] = ()
+    emails_url: str = ""
+    issuer: str = ""
+    jwks_url: str = ""
+    verifies_emails: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An identity provider that signs users in, as its owner has set it up."""
+
+    id: UUID
+    org_id: UUID | None  # the owner; None for the platform
+    slug: ConnectionSlug
+    protocol: ConnectionProtocol
+    settings: ConnectionSettings
+
+    @property
+    def can_reauthenticate(self) -> bool:
+        """Return whether it can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1).
+
+        Plain OAuth has no parameter for it.
+        """
+        return self.protocol is not ConnectionProtocol.OAUTH
+
+    def is_issuer(self, issuer: str) -> bool:
+        """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""
+        if self.protocol is ConnectionProtocol.OAUTH:  # it defines no issuer
+            return origin_of(issuer) == origin_of(self.settings.authorize_url)
+        return issuer == self.settings.issuer
+
+
+def platform_connection(slug: ConnectionSlug, settings: ConnectionSettings) -> Connection:
+    """Return the connection of the platform with this slug."""
+    id_, protocol = PLATFORM_CONNECTIONS[slug]
+    return Connection(id_, None, slug, protocol, settings)
