@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from core.authentication import browser as browser_sessions
 from core.federation.model.sign_in import ProviderAnswer, ProviderConsentDenied, ProviderState, ProviderStateUnknown
-from core.federation.oauth.model.authorization import AuthorizationResponse
 from core.federation.upstream import session_links, social
 from core.federation.upstream.social import ProviderIdentity
 from core.kernel.callers import Visitor
@@ -30,11 +29,11 @@ class ProviderReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorReported:
-    """The response that reports a failed sign-in to the application, and the code of the failure."""
+class SignInFailed:
+    """The provider failed, or the user refused. `next_path` is the page to continue at."""
 
-    response: AuthorizationResponse
-    code: str
+    refusal: ProviderConsentDenied | ProviderFailed
+    next_path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class NotSignedInAgain:
     next_path: str
 
 
-CallbackResult: TypeAlias = ErrorReported | SignInStep | IdentityLinked | SignedInAgain | NotSignedInAgain
+CallbackResult: TypeAlias = SignInFailed | SignInStep | IdentityLinked | SignedInAgain | NotSignedInAgain
 
 
 async def finish(ports: Ports, caller: Caller, returned: ProviderReturn, base_url: str) -> CallbackResult:
@@ -92,11 +91,9 @@ async def _finish(ports: Ports, caller: Caller, pending: ProviderState, returned
     try:
         identity = await social.fetch_identity(ports, pending, browser, state, base_url, returned.answer)
     except (ProviderConsentDenied, ProviderFailed) as failure:
-        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
-        response = await social.error_response(ports, pending, error, base_url)
-        if response is None:
+        if pending.user_id is not None:
             raise
-        return ErrorReported(response, failure.code)
+        return SignInFailed(failure, pending.after)
     if pending.user_id is None:
         return SignInStep(ProviderIdentity(pending, identity), pending.after)
     visitor = await _visitor(ports, caller, returned.session_cookie)

@@ -9,13 +9,12 @@ import pyotp
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication import login
 from core.authentication.flow.model import Flow, Target, new_flow
-from core.authentication.model.login import PendingSignIn
+from core.authentication.flow.prove import prove
+from core.authentication.methods.second_factor import Code
+from core.authentication.model.login import UNKNOWN_CLIENT
 from core.kernel.causes import SYSTEM
-from core.kernel.claims import PreAuthClaims
 from core.kernel.proofs import first_proof
-from core.kernel.values import new_id
 from ports import Ports
 from ports.observe import Clock
 from tests.support.builders import run_sql
@@ -68,15 +67,9 @@ def waiting_flow(user_id: UUID, now: datetime) -> Flow:
     return new_flow(now, Target.API, "", user_id=user_id, proofs=(first,), proofs_expire_at=now + timedelta(seconds=600))
 
 
-def waiting(user_id: UUID, now: datetime) -> PendingSignIn:
-    """Return a sign-in that waits for the second factor."""
-    return PendingSignIn(new_id(), user_id, None, "password", now, now + timedelta(seconds=600))
-
-
 async def show(ports: Ports, account: Account, code: str) -> None:
-    """Complete a pending sign-in with a code. Raises: the errors of `login.sign_in_with_code`."""
-    pending = waiting(account.id, ports.clock.now())
+    """Complete a pending sign-in with a code. Raises: the errors of `Code`."""
+    flow = waiting_flow(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.pre_auths.add(pending)
-    claims = PreAuthClaims(id=pending.id, user_id=account.id, issued_at=pending.created_at, expires_at=pending.expires_at)
-    await login.sign_in_with_code(ports, SYSTEM, claims, code)
+        await tx.flows.add(flow)
+    await prove(ports, SYSTEM, flow, Code(code), UNKNOWN_CLIENT)

@@ -106,11 +106,10 @@ def next_step(facts: Facts) -> Step:
     needs, session = facts.needs, facts.session
     if needs.sign_up and (session is None or session.id == facts.first_session_id or facts.begun_at is None):
         return Step.SIGN_UP
-    if session is None or (refusal := _refusal(facts, session)) is not None:
-        if session is not None and refusal is not Step.SIGN_IN:
-            return refusal
-        return Step.LOGIN_REQUIRED if needs.is_silent else Step.SIGN_IN
-    return _of_access(facts)
+    refusal = Step.SIGN_IN if session is None else _refusal(facts, session)
+    if refusal is Step.SIGN_IN and needs.is_silent:
+        return Step.LOGIN_REQUIRED
+    return refusal or _of_access(facts)
 
 
 def _after_proofs(facts: Facts) -> Step:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.openid import Scope
 from core.federation.oauth.model.authorization import AuthorizationRequest
@@ -69,6 +70,7 @@ class ProviderSignIn:
     request: AuthorizationRequest
     user_code: str | None = None  # the code of a device, for the page that approves it
     after: str | None = None  # a path
+    flow: Flow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,3 +312,17 @@ async def finish(ports: Ports, request: AuthorizationRequest, flow: Flow | None)
         async with ports.storage.autocommit() as statements:
             if not await statements.pushed_requests.use(request.hash, ports.clock.now()):
                 raise RequestUriInvalid
+
+
+async def fail(ports: Ports, flow: Flow, error: str, base_url: str) -> AuthorizationResponse | None:
+    """End the flow, and return the response that reports an error to the application, if it has a redirect URI.
+
+    `error` is a code of RFC 6749 section 4.1.2.1.
+
+    Raises: FlowEnded; the errors of `load`.
+    """
+    authorization = (await load(ports, flow, base_url)).authorization
+    if authorization.redirect_uri is None:
+        return None
+    await flows.close(ports, flow)
+    return respond(authorization, base_url, error=error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from core.accounts import accounts, mailbox
 from core.accounts import events as accounts_events
@@ -47,9 +48,9 @@ from core.federation.model.sign_in import (
     SignedInAsAnotherUser,
 )
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import pushed_requests
+from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, check_request, respond
+from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest, check_request
 from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor
@@ -95,7 +96,9 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
 # To the provider
 
 
-async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn) -> str:
+async def begin(
+    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn, visitor: Visitor | None
+) -> str:
     """Return the URL of the provider that starts a sign-in there.
 
     `device_cookie` is the secret in the browser's device cookie. A request with `org` alone comes from the
@@ -106,6 +109,10 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
     """
     provider = _find_provider(ports, provider_name)
     service, after = None, sign_in.after
+    if sign_in.flow is not None:
+        after = f"/app/flow/{sign_in.flow.id}"
+        service = await _service_of(ports, sign_in.flow)
+        return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
     if sign_in.user_code is not None:
         async with ports.storage.reading() as read:
             client = await oauth.find_service(read, sign_in.request)
@@ -114,10 +121,22 @@ async def begin(ports: Ports, caller: Caller, provider_name: str, device_cookie:
         await _require_active(ports, sign_in.request.org)
         after = ACCOUNT_PATH
     elif after is None:
-        authorization = await pushed_requests.present(ports, sign_in.request, device_cookie)
+        authorization = await oauth.validate(ports, sign_in.request)
         check_request(authorization)
-        service, after = authorization.service, ACCOUNT_PATH if authorization.redirect_uri is None else sign_in.request.path
+        try:
+            waiting = oauth_target.check(ports, authorization, base_url)
+        except AuthorizationRefused:  # the authorization endpoint reports it to the application
+            return sign_in.request.path
+        flow = await oauth_target.begin(ports, caller, visitor, waiting, digest(device_cookie))
+        service, after = authorization.service, f"/app/flow/{flow.id}"
     return await _start(ports, caller, provider, device_cookie, base_url, after, service=service)
+
+
+async def _service_of(ports: Ports, flow: Flow) -> Service | None:
+    if flow.org_id is None or flow.service_id is None:
+        return None
+    async with ports.storage.reading() as read:
+        return await read.services.by_id(flow.org_id, flow.service_id)
 
 
 async def _require_active(ports: Ports, org_slug: str) -> None:
@@ -240,7 +259,16 @@ async def _authentication_request(
 async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
     if pending.reauthenticates:
         return pending.created_at if pending.provider in SUPPORTS_REAUTHENTICATION else None
+    if (flow := await _flow_at(ports, pending)) is not None:
+        return flow.begun_at if flow.wants_fresh else None
     return await saml_pending.fresh_sign_in_since(ports, pending.after)
+
+
+async def _flow_at(ports: Ports, pending: ProviderState) -> Flow | None:
+    if not pending.after.startswith("/app/flow/"):
+        return None
+    async with ports.storage.reading() as read:
+        return await read.flows.load(UUID(pending.after.removeprefix("/app/flow/")), pending.browser_hash)
 
 
 async def fresh_since(ports: Ports, flow: Flow) -> datetime | None:
@@ -288,20 +316,6 @@ async def fetch_identity(
     except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
         ports.metrics.login_failed(LoginFailure.PROVIDER)
         raise
-
-
-async def error_response(ports: Ports, pending: ProviderState, error: str, base_url: str) -> AuthorizationResponse | None:
-    """Return the response that reports an error to the waiting application, if any.
-
-    `error` is a code of RFC 6749 section 4.1.2.1.
-
-    Raises: RequestUriInvalid if the application has pushed the request, and it was used before.
-    """
-    authorization = await oauth.authorization_at(ports, pending.after)
-    if authorization is None or authorization.redirect_uri is None:
-        return None
-    await pushed_requests.finish(ports, authorization.request)
-    return respond(authorization, base_url, error=error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,13 +74,6 @@ class PushedRequestUses(Protocol):
     async def add(self, request: StoredRequest) -> bool:
         """Store the request. Return False if its service was deleted."""
 
-    async def present(self, request_hash: bytes, client_id: UUID | None, browser_hash: bytes, now: datetime, until: datetime) -> bool:
-        """Bind a request of this client to the browser, if no other browser has it, and return whether it belongs to this browser now.
-
-        The first time, its expiry moves to `until`. A used or expired request is not found. Of
-        several browsers at once, exactly one gets it.
-        """
-
     async def use(self, request_hash: bytes, now: datetime) -> bool:
         """Use up a request that has not expired. Of several calls, one returns True."""
 

@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.accounts.model.mfa import MfaEvent
 from core.authentication.browser import form_token
-from core.authentication.model.login import EmailSignIn, PendingSignIn, new_code
+from core.authentication.model.login import EmailSignIn, new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL
@@ -193,10 +193,8 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:
     """Return the pre-auth token of a sign-in that waits for the second factor."""
-    now = ports.clock.now()
-    pending = PendingSignIn(new_id(), account.id, None, "password", now, now + ports.policy.pre_auth_ttl)
+    flow = waiting_flow(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        await tx.pre_auths.add(pending)
-    return ports.tokens.sign_pre_auth(
-        PreAuthClaims(id=pending.id, user_id=account.id, issued_at=pending.created_at, expires_at=pending.expires_at)
-    )
+        await tx.flows.add(flow)
+    expires_at = ports.clock.now() + ports.policy.pre_auth_ttl
+    return ports.tokens.sign_pre_auth(PreAuthClaims(id=flow.id, user_id=account.id, issued_at=flow.begun_at, expires_at=expires_at))

@@ -360,14 +360,14 @@ class PeopleMachine(RuleBasedStateMachine):
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, PresentedDevice(HOME.client), HOME.caller
-        waiting = await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client)
-        assert isinstance(waiting, PreAuthToken)
-        claims = await signing_keys.read_pre_auth(self.ports, waiting.token)
-        signed_in = await login.sign_in_with_code(self.ports, caller, claims, app.code(), client, trust_device=True)
+        waiting = await prove(self.ports, caller, new_flow(self.now, Target.API, ""), Password(email, PASSWORD), client)
+        assert isinstance(waiting, Flow)
+        signed_in = await prove(self.ports, caller, waiting, Code(app.code(), trusts_device=True), client)
+        assert isinstance(signed_in, SignedIn)
         assert signed_in.device_token is not None
         assert signed_in.session.device_id is not None
         self.others_token, self.others_device = signed_in.device_token, signed_in.session.device_id
-        assert isinstance(await login.sign_in_with_password(self.ports, caller, email, PASSWORD, client), PreAuthToken)
+        assert isinstance(await prove(self.ports, caller, new_flow(self.now, Target.API, ""), Password(email, PASSWORD), client), Flow)
 
     # The model
 

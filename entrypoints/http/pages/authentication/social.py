@@ -9,22 +9,27 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
+from core.authentication.flow import flows
+from core.authentication.flow.model import Flow, FlowEnded, Target
 from core.federation import provider_callback
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderConsentDenied, ProviderSignIn
+from core.federation.oauth import target
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.provider_callback import (
     CallbackResult,
-    ErrorReported,
     IdentityLinked,
     NotSignedInAgain,
     ProviderReturn,
     SignedInAgain,
+    SignInFailed,
     SignInStep,
 )
 from core.federation.upstream import social
+from core.kernel.errors import ProviderFailed, refuse
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.providers import Provider
 from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.values import parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
@@ -45,6 +50,7 @@ PARAMETERS: Final = {
     **REQUEST_PARAMETERS,
     "user_code": "The user code of a device. The browser continues to the page that approves it.",
     "next": "The path on this server where the browser continues.",
+    "flow": "The id of a sign-in in progress.",
     "link": "The ticket from `POST /api/user/identities/{provider}/link`, to link an account.",
 }
 
@@ -79,10 +85,15 @@ async def start(provider: str) -> Response:
         request=AuthorizationRequest.from_fields(arguments),
         user_code=arguments.get("user_code") or None,
         after=safe_next(arguments["next"]) if arguments.get("next") else None,
+        flow=await _flow(arguments.get("flow")),
     )
-    url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in)
+    url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in, await visitor())
     await keep_taken(browser)
     return redirect(url, 302)
+
+
+async def _flow(flow_id: str | None) -> Flow | None:
+    return None if not flow_id else await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.device_cookie())
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
@@ -133,9 +144,8 @@ async def callback(provider: str) -> Response:
 
 async def _to_response(result: CallbackResult) -> Response:
     match result:
-        case ErrorReported(answer, code):
-            request_record().error_code = code
-            return to_application(answer, 302)
+        case SignInFailed(refusal, next_path):
+            return await _failed(refusal, await flow_at(next_path))
         case SignInStep(method, next_path):
             return await sign_in_browser(method, await flow_at(next_path))
         case SignedInAgain(next_path):
@@ -144,3 +154,13 @@ async def _to_response(result: CallbackResult) -> Response:
             return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
         case IdentityLinked():
             return redirect(IDENTITIES_PATH, notice="account-linked")
+
+
+async def _failed(refusal: ProviderConsentDenied | ProviderFailed, flow: Flow) -> Response:
+    """Return the redirect that reports the failure to the waiting application. Raises: the failure, if no application waits."""
+    error = "access_denied" if isinstance(refusal, ProviderConsentDenied) else "server_error"
+    answer = await target.fail(ports(), flow, error, app_context().base_url) if flow.target is Target.OAUTH else None
+    if answer is None:
+        raise refusal
+    request_record().error_code = refusal.code
+    return to_application(answer, 302)
