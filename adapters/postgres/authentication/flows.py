@@ -110,7 +110,7 @@ class FlowRepository(SealingRepository):
 
 
 class Flows(FlowRepository):
-    """Implements `ports.storage.authentication.flows.Flows` and `CodeAttempts`."""
+    """Implements `ports.storage.authentication.flows.Flows` and `FlowSteps`."""
 
     __slots__ = ()
 

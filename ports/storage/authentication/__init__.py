@@ -15,7 +15,7 @@ from ports.storage.authentication.credentials import (
     UsedProofs,
     UsedProofsCleaning,
 )
-from ports.storage.authentication.flows import CodeAttempts, EmailAttempts, EmailChallenges, EmailChallengesRead, Flows, FlowsRead
+from ports.storage.authentication.flows import EmailAttempts, EmailChallenges, EmailChallengesRead, Flows, FlowsRead, FlowSteps
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -140,7 +140,7 @@ class AuthenticationAutocommit(Protocol):
     @property
     def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
-    def flows(self) -> CodeAttempts: ...
+    def flows(self) -> FlowSteps: ...
     @property
     def logins(self) -> FailedLogins: ...
     @property

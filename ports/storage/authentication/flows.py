@@ -21,14 +21,7 @@ class FlowsRead(Protocol):
         """Return the open flow of this browser that others name by the secret with this hash. Raises: SealBroken."""
 
 
-class FlowEnds(Protocol):
-    """The end of sign-ins in progress."""
-
-    async def close(self, flow: Flow, now: datetime) -> bool:
-        """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
-
-
-class Flows(FlowsRead, FlowEnds, Protocol):
+class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""
 
     async def add(self, flow: Flow) -> None:
@@ -40,12 +33,18 @@ class Flows(FlowsRead, FlowEnds, Protocol):
         Attempts start again. Return False, and change nothing, if the stored flow has ended.
         """
 
+    async def close(self, flow: Flow, now: datetime) -> bool:
+        """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
+
     async def forget_proofs(self, user_id: UUID) -> None:
         """Take away what was proved for this user in flows. Lock the account first."""
 
 
-class CodeAttempts(FlowEnds, Protocol):
-    """The count of attempts at the second factor of a flow (security J-8), and the end of flows, which commit by themselves."""
+class FlowSteps(Protocol):
+    """Changes to sign-ins in progress that commit by themselves."""
+
+    async def close(self, flow: Flow, now: datetime) -> bool:
+        """As `Flows.close`."""
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.
