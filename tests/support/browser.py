@@ -13,7 +13,8 @@ from tests.support.builders import BASE_URL, EMAIL, FIREFOX, PASSWORD, Answer
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator
 
-SIGN_IN, CODE, ACCOUNT = "/app/sign-in", "/app/sign-in/code", "/app/account"
+SIGN_IN, ACCOUNT = "/app/sign-in", "/app/account"
+FLOW: Final = re.compile(r"/app/flow/[0-9a-f-]{36}(/[a-z-]+)?")
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
 FORM: Final = (b"content-type", b"application/x-www-form-urlencoded")
 AGENT: Final = (b"user-agent", FIREFOX.encode())
@@ -31,6 +32,19 @@ def hidden_fields(answer: Answer) -> dict[str, str]:
     return {name: unescape(value) for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', answer.text)}
 
 
+def action_of(answer: Answer) -> str:
+    """Return the path to which the first form of a page is sent."""
+    match = re.search(r'<form method="post" action="([^"]+)"', answer.text)
+    assert match, answer.text
+    return unescape(match[1])
+
+
+def is_step(path: str, step: str) -> bool:
+    """Return whether this is the path of a step of a sign-in, such as `code`."""
+    match = FLOW.fullmatch(path)
+    return match is not None and match[1] == f"/{step}"
+
+
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
     """Return the cookies that an answer sets, by name."""
     jar: SimpleCookie = SimpleCookie()
@@ -46,9 +60,21 @@ class FakeBrowser:
         self._app = app
         self._origin = origin
         self.cookies: dict[str, str] = {}
+        self.code_path = ""  # of the step to which an answer has led last
 
     async def open(self, path: str, *headers: Header, method: str = "GET") -> Answer:
-        return self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
+        """Open a page. If it leads to a step of a sign-in, return the page of the step."""
+        answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
+        target = answer.headers.get("Location", "")
+        return await self.open(target, *headers) if FLOW.fullmatch(target) else answer
+
+    async def fill(self, page: Answer, **fields: str) -> Answer:
+        """Fill in the first form of a page, and send it."""
+        return await self.send(action_of(page), **{"form_token": form_token(page), **fields})
+
+    async def answer(self, page: Answer, answer: str) -> Answer:
+        """Answer the question of a page."""
+        return await self.fill(page, answer=answer)
 
     async def send(self, path: str, *headers: Header, **fields: str) -> Answer:
         """Send a form with exactly these fields, without the page's token. Each form with a token is a new copy, unless it has a key."""
@@ -67,11 +93,16 @@ class FakeBrowser:
         return await self.submit(SIGN_IN, page, email=email, password=password, **more)
 
     async def show_code(self, code: str, **fields: str) -> Answer:
-        return await self.submit(CODE, CODE, code=code, **fields)
+        """Send a code of the second factor to the page to which the last answer has led."""
+        return await self.submit(self.code_path, self.code_path, code=code, **fields)
 
     async def sign_in_with(self, app: Authenticator, **fields: str) -> None:
-        assert leads_to(await self.sign_in()) == CODE
-        assert leads_to(await self.show_code(app.code(), **fields)) == ACCOUNT
+        assert is_step(leads_to(await self.sign_in()), "code")
+        assert await self.follow(leads_to(await self.show_code(app.code(), **fields))) == ACCOUNT
+
+    async def follow(self, path: str) -> str:
+        """Return where the end of a sign-in leads, if this is the path of one."""
+        return leads_to(await self.open(path)) if FLOW.fullmatch(path) else path
 
     async def is_in(self) -> bool:
         return (await self.open(ACCOUNT)).status == 200
@@ -82,6 +113,8 @@ class FakeBrowser:
         return [(b"cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items()).encode())]
 
     def _keep(self, answer: Answer) -> Answer:
+        if is_step(answer.headers.get("Location", ""), "code"):
+            self.code_path = answer.headers["Location"]
         for name, morsel in set_cookies(answer).items():
             if morsel["max-age"] == "0":
                 self.cookies.pop(name, None)

@@ -13,7 +13,7 @@ from core.authentication.model.openid import Scope
 from core.federation.oauth.model.authorization import s256_challenge
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest, new_id, new_secret
-from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, Answer, Api, run_sql
 from tests.support.services import add_service, add_service_user, service_context
 from tests.support.tenants import Tenant
@@ -184,7 +184,7 @@ async def authorize(application: RelyingParty, **changes: str | None) -> dict[st
     path = path_of(application, **changes)
     answer = await application.browser.open(path)
     if answer.status == 200:
-        answer = await application.browser.send(path, form_token=form_token(answer), answer="continue")
+        answer = await application.browser.answer(answer, "continue")
     return answer_fields(answer)
 
 

@@ -15,7 +15,6 @@ from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import CODE, DeviceClient
 from tests.federation.api.relying import FORM, RelyingParty, answer_fields, redirect_parts
 from tests.federation.attacks.world import unchanged
-from tests.support.browser import form_token
 from tests.support.builders import BASE_URL, Answer, sign_in
 from tests.support.services import add_api_resource, add_service, service_context, verify_domain
 from tests.support.tenants import Tenant
@@ -88,7 +87,7 @@ async def code_for(application: RelyingParty, resource: str, scope: str | None =
     request = path(application, resource, scope)
     answer = await application.browser.open(request)
     if answer.status == 200:
-        answer = await application.browser.send(request, form_token=form_token(answer), answer="continue")
+        answer = await application.browser.answer(answer, "continue")
     return redirect_parts(answer)[1]["code"]
 
 

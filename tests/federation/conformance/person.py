@@ -51,7 +51,7 @@ class Person:
         return await self._answer(await self._agree(page))
 
     async def _agree(self, page: Answer) -> Answer:
-        return await self.browser.send(_action(page), form_token=form_token(page), answer="continue")
+        return await self.browser.answer(page, "continue")
 
     async def _answer(self, answer: Answer) -> Visit:
         """Follow redirects, sign in and consent, until the browser leaves our site or shows another page."""

@@ -23,7 +23,7 @@ async def agree(relying_party: RelyingParty, answer: str = "continue", **changes
     fields = {**OPENID, **changes}
     page = await relying_party.open_request(**fields)
     assert page.status == 200, page.headers
-    return redirect_parts(await relying_party.browser.send(relying_party.request(**fields), form_token=form_token(page), answer=answer))[1]
+    return redirect_parts(await relying_party.browser.answer(page, answer))[1]
 
 
 async def tokens_of(relying_party: RelyingParty, code: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ async def test_choosing_an_account_gives_no_consent(relying_party: RelyingParty,
     page = await relying_party.open_request(**fields)
     assert "Choose an account" in page.text
     await run_sql(relying_party.tenant.pool, "update services set is_trusted = %s", is_trusted)
-    answer = await relying_party.browser.send(relying_party.request(**fields), form_token=form_token(page), answer="select")
+    answer = await relying_party.browser.answer(page, "select")
     if is_trusted:
         assert "code" in redirect_parts(answer)[1]
     else:  # the page of the scopes comes next

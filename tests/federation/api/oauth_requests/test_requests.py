@@ -19,7 +19,7 @@ from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, add_account, add_member, run_during, run_sql
 from tests.support.direct import change_ports
 from tests.support.tenants import Tenant
@@ -275,5 +275,5 @@ async def test_the_frontend_needs_no_consent_and_can_ask_for_an_account(app: Qua
     path = f"{AUTHORIZE}?{urlencode({**PKCE, 'prompt': 'select_account'})}"
     page = await browser.open(path)
     assert "<h1>Choose an account</h1>" in page.text
-    _, fields = redirect_parts(await browser.send(path, form_token=form_token(page), answer="select"))
+    _, fields = redirect_parts(await browser.answer(page, "select"))
     assert set(fields) == {"code", "iss"}

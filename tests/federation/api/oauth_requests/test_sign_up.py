@@ -95,7 +95,7 @@ async def test_prompt_create_opens_the_sign_up_page(
     assert leads_to(await browser.open(await mailed_link(ports, sent))) == after
     answer = await browser.open(after)
     if scope is not None:
-        answer = await browser.send(after, form_token=form_token(answer), answer="continue")
+        answer = await browser.answer(answer, "continue")
     assert "code" in redirect_parts(answer)[1]
 
 
@@ -124,7 +124,7 @@ async def test_prompt_create_in_a_session_leads_the_new_user_to_the_application(
     assert f"Sign in as <strong>{NEW}</strong> to continue to <bdi>Shop</bdi>" in page.text
     assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), email=NEW, password=PASSWORD, next=after)) == after
     consent = await browser.open(after)
-    answer = await browser.send(after, form_token=form_token(consent), answer="continue")
+    answer = await browser.answer(consent, "continue")
     assert "code" in redirect_parts(answer)[1]
 
 

@@ -11,7 +11,7 @@ from joserfc.jwk import KeySet
 from core.accounts.model.accounts import Account
 from core.authentication.model.openid import Scope
 from tests.federation.api.relying import FORM, RelyingParty, give_consent, path_of
-from tests.support.browser import SIGN_IN, form_token, hidden_fields, leads_to
+from tests.support.browser import hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, run_sql
 
 USERINFO: Final = "/auth/userinfo"
@@ -35,7 +35,7 @@ class OpenIdClient:
         """Press the first button of the page that this request shows, and return the response to the application."""
         answer = re.search(r'name="answer" value="([^"]+)"', page.text)
         assert answer, page.text
-        return result(await self.party.browser.send(self.request(**changes), form_token=form_token(page), answer=answer[1]))
+        return result(await self.party.browser.answer(page, answer[1]))
 
     async def authorize(self, **changes: str | None) -> dict[str, str]:
         """Send a request, agree if a page asks, and return the response to the application."""
@@ -86,11 +86,9 @@ class OpenIdClient:
         await give_consent(self.party, account, *(scope or [Scope.OPENID]))
 
     async def sign_in_again(self, page: Answer, password: str = PASSWORD) -> Answer:
-        """Submit the sign-in form that is shown in the place of an answer, or that the answer redirects to."""
-        if page.status == 303:
-            page = await self.party.browser.open(leads_to(page))
+        """Submit the sign-in form that is shown in the place of an answer."""
         assert "<h1>Sign in" in page.text, page.text
-        return await self.party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=password, next=next_of(page))
+        return await self.party.browser.fill(page, email=EMAIL, password=password)
 
 
 def next_of(page: Answer) -> str:

@@ -72,7 +72,7 @@ async def test_prompt_consent_asks_again(signed_in: OpenIdClient, user: Account)
         assert "Continue to <bdi>Shop</bdi>?" in page.text
         assert (await signed_in.agree(page, prompt="consent")).keys() == {"code"}
     page = await signed_in.open(prompt="consent")
-    refused = await signed_in.party.browser.send(signed_in.request(prompt="consent"), form_token=form_token(page), answer="cancel")
+    refused = await signed_in.party.browser.answer(page, "cancel")
     assert error(refused) == "access_denied"
 
 
@@ -101,7 +101,7 @@ async def test_prompts_add_up(signed_in: OpenIdClient, user: Account) -> None:
     path = leads_to(await signed_in.sign_in_again(await signed_in.open(prompt="login consent")))
     page = await signed_in.party.browser.open(path)
     assert "Continue to <bdi>Shop</bdi>?" in page.text
-    answer = await signed_in.party.browser.send(path, form_token=form_token(page), answer="continue")
+    answer = await signed_in.party.browser.answer(page, "continue")
     assert result(answer).keys() == {"code"}
 
 
@@ -119,7 +119,7 @@ async def test_the_answer_to_the_consent_page_does_not_skip_a_sign_in(signed_in:
         {"acr_values": "mfa", "claims": '{"id_token":{"acr":{"essential":true,"value":"mfa"}}}'},
     ):
         await run_sql(pool, "update sessions set created_at = created_at - interval '1 minute'")
-        answer = await signed_in.party.browser.send(signed_in.request(**changes), form_token=form_token(page), answer="continue")
+        answer = await signed_in.party.browser.answer(page, "continue")
         assert "<h1>Sign in" in answer.text, changes
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 

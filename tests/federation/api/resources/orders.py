@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlsplit
 from uuid import UUID
 
 from tests.federation.api.relying import RelyingParty, answer_fields, claims
-from tests.support.browser import form_token, leads_to
+from tests.support.browser import leads_to
 from tests.support.builders import Answer, run_sql
 
 ORDERS: Final = "https://api.example.com/"
@@ -31,7 +31,7 @@ class OrdersClient:
         """Send a request, agree if a page asks, and return the response to the application."""
         answer = await self.open(**changes)
         if answer.status == 200:
-            answer = await self.party.browser.send(self.path(**changes), form_token=form_token(answer), answer="continue")
+            answer = await self.party.browser.answer(answer, "continue")
         return answer_fields(answer)
 
     async def code(self, **changes: str | None) -> str:

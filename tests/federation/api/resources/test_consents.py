@@ -7,7 +7,6 @@ import pytest
 from core.accounts.model.accounts import Account
 from tests.federation.api.relying import add_relying_party, answer_fields
 from tests.federation.api.resources.orders import ORDERS, READ, WRITE, OrdersClient, error
-from tests.support.browser import form_token
 from tests.support.builders import add_member, run_sql, sign_in
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
@@ -53,7 +52,7 @@ async def test_a_request_without_scopes_asks_for_the_api_itself(orders: OrdersCl
 
 async def test_a_user_who_cancels_gives_nothing(orders: OrdersClient, user: Account) -> None:
     page = await orders.open()
-    answer = await orders.party.browser.send(orders.path(), form_token=form_token(page), answer="refuse")
+    answer = await orders.party.browser.answer(page, "refuse")
     assert answer_fields(answer)["error"] == "access_denied"
     assert await listed(orders, user) == []
 

@@ -5,14 +5,14 @@ from uuid import UUID
 
 from tests.fakes.provider import Person
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import CODE, leads_to
+from tests.support.browser import is_step, leads_to
 from tests.support.builders import run_sql
 
 STRANGER: Final = Person(subject="666")  # the provider says that this user has the address of the account
 
 
 async def sign_in_until_code(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
-    assert leads_to(await provider_sign_in.complete(**query)).startswith(CODE)
+    assert is_step(leads_to(await provider_sign_in.complete(**query)), "code")
     assert await provider_sign_in.user_id() is None
 
 
