@@ -140,15 +140,24 @@ def second_factors(service: Service, count: int) -> Callable[[int], list[Request
         ends = now + timedelta(seconds=600)
         code = pyotp.TOTP(secret).at(now + timedelta(seconds=15))  # the code of this step, or of the next one if that is near
         claims = [PreAuthClaims(id=uuid4(), user_id=accounts.pop(), issued_at=now, expires_at=ends) for _ in range(number)]
+        waiting = {"now": now, "ends": ends, "ids": [one.id for one in claims], "users": [one.user_id for one in claims]}
         service.query(
             """
             insert into pre_auths (id, user_id, provider, created_at, expires_at)
             select id, user_id, 'password', %(now)s, %(ends)s from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id)""",
-            now=now,
-            ends=ends,
-            ids=[one.id for one in claims],
-            users=[one.user_id for one in claims],
+            **waiting,
         )
+        if service.query("select 1 where to_regclass('sign_in_flows') is not null"):  # version 0.9.0 has no such table
+            service.query(
+                """
+                insert into sign_in_flows (id, target, request, wants_fresh, keeps_trust, user_id, proofs, proofs_expire_at, begun_at,
+                                           expires_at)
+                select id, 'api', '', false, true, user_id, jsonb_build_array(jsonb_build_object('method', 'password', 'at', now)), ends,
+                       now, ends
+                from unnest(%(ids)s::uuid[], %(users)s::uuid[]) pending (id, user_id),
+                     (select %(now)s::timestamptz as now, %(ends)s::timestamptz as ends) times""",
+                **waiting,
+            )
         service.tidy()
         return [Request("POST", "/api/auth/mfa/verify", tokens.sign_pre_auth(one), {"code": code}) for one in claims]
 

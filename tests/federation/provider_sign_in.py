@@ -66,5 +66,5 @@ class ProviderSignIn:
 
     async def snapshot(self) -> list[tuple[Any, ...]]:
         """Return all rows that a refused sign-in must not change."""
-        tables = ("users", "identities", "sessions", "devices", "events", "audit_log", "mails", "pre_auths")
+        tables = ("users", "identities", "sessions", "devices", "events", "audit_log", "mails", "sign_in_flows")
         return [row for table in tables for row in await run_sql(self.pool, f"select t::text from {table} t order by 1")]  # noqa: S608

@@ -477,7 +477,7 @@ VIOLATIONS: Mapping[str, str] = {
                or exists (select 1 from sessions s where s.user_id = u.id and s.ended_at is null)
                or exists (select 1 from mfa f where f.user_id = u.id)
                or exists (select 1 from backup_codes c where c.user_id = u.id)
-               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from sign_in_flows f where f.user_id = u.id)
                or exists (select 1 from passkeys k where k.user_id = u.id)
                or exists (select 1 from identities i where i.user_id = u.id)
                or exists (select 1 from authorization_codes c where c.user_id = u.id)
@@ -529,7 +529,7 @@ VIOLATIONS: Mapping[str, str] = {
         select u.id from users u
         where u.mfa_enabled_at is null
           and (exists (select 1 from backup_codes c where c.user_id = u.id)
-               or exists (select 1 from pre_auths p where p.user_id = u.id)
+               or exists (select 1 from sign_in_flows f where f.user_id = u.id)
                or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
 }
 

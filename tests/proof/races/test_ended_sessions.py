@@ -165,7 +165,8 @@ class SlowPasswords:
         return getattr(self.passwords, name)
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
-        for statement in ("delete from backup_codes", "delete from mfa", "delete from pre_auths", "update users set mfa_enabled_at = null"):
+        ended = ("delete from backup_codes", "delete from mfa", "delete from sign_in_flows", "update users set mfa_enabled_at = null")
+        for statement in ended:
             await run_sql(self.pool, statement)
         return await self.passwords.derive(secret, salt)
 
