@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import ACCOUNT, FakeBrowser, is_step, leads_to
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import add_mfa
 

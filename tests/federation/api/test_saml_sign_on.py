@@ -14,7 +14,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, is_step, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, new_certificate, posted_response, redirect_url

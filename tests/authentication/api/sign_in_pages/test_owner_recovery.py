@@ -17,7 +17,7 @@ from ports import Ports
 from ports.storage import Transaction
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock, FakeMailTransport
-from tests.support.browser import FakeBrowser, form_token, is_step, leads_to
+from tests.support.browser import FakeBrowser, form_token, leads_to
 from tests.support.builders import Answer, add_account, add_platform_owner, deliver, run_concurrently, run_sql
 from tests.support.mfa import add_mfa
 

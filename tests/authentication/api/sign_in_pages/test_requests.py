@@ -11,7 +11,7 @@ from core.accounts.model.accounts import Account
 from core.authentication.browser import form_token as token_of
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import FORGOT_PASSWORD
-from tests.support.browser import ACCOUNT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, is_step, leads_to, set_cookies
+from tests.support.browser import ACCOUNT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Api, run_sql, sign_in
 from tests.support.direct import ask
 from tests.support.mfa import Authenticator

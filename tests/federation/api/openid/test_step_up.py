@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
 from tests.federation.api.relying import sign_in_browser
-from tests.support.browser import is_step, leads_to
+from tests.support.browser import leads_to
 from tests.support.builders import Answer, run_sql
 from tests.support.mfa import Authenticator
 

@@ -21,7 +21,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, FakeBrowser, is_step, leads_to
+from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
