@@ -10,9 +10,7 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.mfa import MfaEnrollment
-from core.authentication.flow.steps import Step
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.openid import OpenIdGrant
 from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Proofs
@@ -101,11 +99,3 @@ class CodeAttempt:
     account: Account
     enrollment: MfaEnrollment | None
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The page that must be shown next, and what it asks the user to agree to, if anything."""
-
-    step: Step
-    grant: OpenIdGrant | None = None

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from core.authentication.model.openid import OpenIdGrant
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, required_strength, strength_of
 
@@ -39,7 +40,7 @@ class Step(Enum):
     CONSENT_REQUIRED = "consent required"
 
 
-class Agreement(Enum):
+class Consents(Enum):
     """What a user, who may use the application, must agree to first."""
 
     COVERED = "covered"
@@ -80,7 +81,7 @@ class Facts:
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
     # Of the session's user at the application
-    agreement: Agreement | None = None
+    agreement: Consents | None = None
     has_agreed: bool = False
     has_selected: bool = False
 
@@ -149,10 +150,18 @@ def _of_access(facts: Facts) -> Step:
         return Step.CHECK_ACCESS
     if facts.has_agreed and not needs.is_silent:
         return Step.DONE
-    if facts.agreement is not Agreement.COVERED or needs.consent:
+    if facts.agreement is not Consents.COVERED or needs.consent:
         if needs.is_silent:
             return Step.CONSENT_REQUIRED
-        return Step.CONFIRM if facts.agreement is Agreement.FIRST_TIME else Step.CONSENT
+        return Step.CONFIRM if facts.agreement is Consents.FIRST_TIME else Step.CONSENT
     if needs.select and not facts.has_selected and not facts.is_fresh:
         return Step.SELECT
     return Step.DONE
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The page that must be shown next, and what it asks the user to agree to, if anything."""
+
+    step: Step
+    grant: OpenIdGrant | None = None

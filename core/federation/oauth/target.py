@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, urlencode
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow import flows
-from core.authentication.flow.model import Asked, Flow, Target, new_flow
-from core.authentication.flow.steps import Agreement, Facts, Needs, Step, next_step
+from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.steps import Asked, Consents, Facts, Needs, Step, next_step
 from core.authentication.model.openid import SESSION_EXPIRY, OpenIdGrant, Scope
 from core.federation.model.targets import Destination
 from core.federation.oauth import authorization as oauth
@@ -266,7 +266,7 @@ async def _require_access(ports: Ports, visitor: Visitor, waiting: WaitingReques
             raise AccessDenied("The user may not use this API.")
 
 
-async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Agreement]:
+async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tuple[OpenIdGrant | None, Consents]:
     """Return the grant, and what the user must agree to first.
 
     Without OpenID Connect, the user must agree if the organization does not know them yet, as an end
@@ -286,19 +286,19 @@ async def _grant(ports: Ports, visitor: Visitor, waiting: WaitingRequest) -> tup
     authorization, grant = waiting.authorization, waiting.openid.grant
     context, service = authorization.context, authorization.service
     if context is None or service is None:
-        return grant, Agreement.COVERED
+        return grant, Consents.COVERED
     is_https = (authorization.redirect_uri or "").startswith("https:")
     is_claimable = not is_https and (context.is_public or service.pkce_without_secret)
     always = service.always_ask_consent
     async with ports.storage.reading() as read:
         if grant is None:
             is_asked = always or not is_https or not await read.end_users.is_known(context.org_id, visitor.user_id)
-            return None, Agreement.FIRST_TIME if is_asked else Agreement.COVERED
+            return None, Consents.FIRST_TIME if is_asked else Consents.COVERED
         agreement = await load_agreement(read, service, visitor.user_id, grant, counts_trust=is_https)
     if Scope.OFFLINE_ACCESS not in agreement.scope and Prompt.CONSENT not in waiting.openid.prompt:
         grant = replace(grant, scope=tuple(scope for scope in grant.scope if scope is not Scope.OFFLINE_ACCESS))
     is_covered = agreement.covers(grant) and not always and not is_claimable
-    return grant, Agreement.COVERED if is_covered else Agreement.SCOPES
+    return grant, Consents.COVERED if is_covered else Consents.SCOPES
 
 
 async def finish(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:

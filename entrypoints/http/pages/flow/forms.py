@@ -5,8 +5,8 @@ from typing import Final
 
 from quart import Response
 
-from core.authentication.flow.model import Asked, Flow
-from core.authentication.flow.steps import Step
+from core.authentication.flow.model import Flow
+from core.authentication.flow.steps import Asked, Step
 from core.authentication.model.login import EmailNotVerified
 from core.authentication.model.openid import in_order
 from core.federation.oauth.model.authorization import consent_scopes

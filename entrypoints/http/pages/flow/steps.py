@@ -6,8 +6,8 @@ from typing import Final
 from quart import Blueprint, Response
 
 from core.authentication.flow import flows
-from core.authentication.flow.model import Asked, Flow, Target
-from core.authentication.flow.steps import Step
+from core.authentication.flow.model import Flow, Target
+from core.authentication.flow.steps import Asked, Step
 from core.kernel.callers import Visitor
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
