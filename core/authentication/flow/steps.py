@@ -16,6 +16,8 @@ from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, required_strength, strength_of
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
+# A flow can stay open in a tab for longer. Then an earlier sign-in does not show who is there now.
+FRESH_TTL: Final = timedelta(hours=1)
 
 
 class Step(Enum):
@@ -86,7 +88,7 @@ class Facts:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the user signed in after the flow began, with all factors of the account.
+        """Whether the user signed in after the flow began, with all factors of the account, and within FRESH_TTL.
 
         The clocks of two processes differ, so the time alone does not decide. The session that the browser
         had when the flow began is never fresh.
@@ -94,7 +96,7 @@ class Facts:
         if self.session is None or self.begun_at is None or self.session.id == self.first_session_id:
             return False
         proofs = self.session.proofs
-        if not is_fresh(proofs) or proved_at(proofs) < self.begun_at - CLOCK_LEEWAY:
+        if not is_fresh(proofs) or proved_at(proofs) < max(self.begun_at - CLOCK_LEEWAY, self.now - FRESH_TTL):
             return False
         return self.needs.keeps_trust or covers(proofs, self.factors)
 
@@ -106,11 +108,10 @@ def next_step(facts: Facts) -> Step:
     needs, session = facts.needs, facts.session
     if needs.sign_up and (session is None or session.id == facts.first_session_id or facts.begun_at is None):
         return Step.SIGN_UP
-    if session is None or (refusal := _refusal(facts, session)) is not None:
-        if session is not None and refusal is not Step.SIGN_IN:
-            return refusal
-        return Step.LOGIN_REQUIRED if needs.is_silent else Step.SIGN_IN
-    return _of_access(facts)
+    refusal = Step.SIGN_IN if session is None else _refusal(facts, session)
+    if refusal is Step.SIGN_IN and needs.is_silent:
+        return Step.LOGIN_REQUIRED
+    return refusal or _of_access(facts)
 
 
 def _after_proofs(facts: Facts) -> Step:
