@@ -17,6 +17,8 @@ from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, required_strength, strength_of
 
 CLOCK_LEEWAY: Final = timedelta(seconds=30)  # the clocks of our processes can differ; the same as for tokens (security J-3)
+# A flow can stay open in a tab for longer. Then an earlier sign-in does not show who is there now.
+FRESH_TTL: Final = timedelta(hours=1)
 
 
 class Step(Enum):
@@ -87,7 +89,7 @@ class Facts:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the user signed in after the flow began, with all factors of the account.
+        """Whether the user signed in after the flow began, with all factors of the account, and within FRESH_TTL.
 
         The clocks of two processes differ, so the time alone does not decide. The session that the browser
         had when the flow began is never fresh.
@@ -95,7 +97,7 @@ class Facts:
         if self.session is None or self.begun_at is None or self.session.id == self.first_session_id:
             return False
         proofs = self.session.proofs
-        if not is_fresh(proofs) or proved_at(proofs) < self.begun_at - CLOCK_LEEWAY:
+        if not is_fresh(proofs) or proved_at(proofs) < max(self.begun_at - CLOCK_LEEWAY, self.now - FRESH_TTL):
             return False
         return self.needs.keeps_trust or covers(proofs, self.factors)
 
