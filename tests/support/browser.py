@@ -45,6 +45,11 @@ def is_step(path: str, step: str) -> bool:
     return match is not None and match[1] == f"/{step}"
 
 
+def step_of(page: Answer, step: str) -> str:
+    """Return the path of another step of the flow whose page this is."""
+    return f"{action_of(page).rpartition('/')[0]}/{step}"
+
+
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
     """Return the cookies that an answer sets, by name."""
     jar: SimpleCookie = SimpleCookie()
@@ -88,9 +93,11 @@ class FakeBrowser:
         return await self.send(path, **{"form_token": form_token(await self.open(page)), **fields})
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
-        page = f"{SIGN_IN}?{urlencode({'next': after})}" if after else SIGN_IN
-        more = {"next": after} if after else {}
-        return await self.submit(SIGN_IN, page, email=email, password=password, **more)
+        """Sign in on the page that continues at this path. The request of an application begins a flow."""
+        page = await self.open(f"{SIGN_IN}?{urlencode({'next': after})}" if after else SIGN_IN)
+        if page.status == 303:
+            page = await self.open(leads_to(page))
+        return await self.fill(page, email=email, password=password, **({"next": after} if after else {}))
 
     async def show_code(self, code: str, **fields: str) -> Answer:
         """Send a code of the second factor to the page to which the last answer has led."""
@@ -103,6 +110,10 @@ class FakeBrowser:
     async def follow(self, path: str) -> str:
         """Return where the end of a sign-in leads, if this is the path of one."""
         return leads_to(await self.open(path)) if FLOW.fullmatch(path) else path
+
+    async def ends_at(self, answer: Answer) -> str:
+        """Return where the sign-in ends that this answer continues."""
+        return await self.follow(leads_to(answer))
 
     async def is_in(self) -> bool:
         return (await self.open(ACCOUNT)).status == 200

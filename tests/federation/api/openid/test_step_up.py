@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
 from tests.federation.api.relying import sign_in_browser
-from tests.support.browser import leads_to
+from tests.support.browser import is_step, leads_to
 from tests.support.builders import Answer, run_sql
 from tests.support.mfa import Authenticator
 
@@ -27,7 +27,7 @@ ESSENTIAL_MFA = acr(True, "mfa")
 
 def is_code_page(answer: Answer) -> bool:
     """Return whether the user is asked for the second factor."""
-    return leads_to(answer).partition("?")[0] == CODE
+    return is_step(leads_to(answer), "code")
 
 
 async def test_an_essential_second_factor_is_asked_for(
