@@ -83,7 +83,7 @@ def _start_of(service: Service) -> str | None:
     return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
 
 
-def flow_at(path: str) -> Flow:
+async def flow_at(path: str) -> Flow:
     """Return the open flow of this browser at this path of `path_of`, or one to the page there."""
     match = _FLOW.fullmatch(path)
     if match is None:
