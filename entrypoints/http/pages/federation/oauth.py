@@ -37,7 +37,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import path_of
+from entrypoints.http.pages.flow.flows import begins_unseen, no_page, path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -82,8 +82,9 @@ PARAMETERS: Final = {
 @refuses(400, 403, 404, 429)
 @describes_page(
     {
-        200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",
-        303: "Redirect to the redirect URI with a code or an error, or to the sign-in or sign-up page.",
+        200: "The page that brings the answer to the application.",
+        204: "The browser fetched the URL ahead or for a frame, and a page would have to be shown.",
+        303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -120,6 +121,8 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
     if user is None:  # only this answer, and an error, count for a browser without a session
         await take_token(())
         await keep_taken(cookies.browser_id())
+    if begins_unseen():
+        return no_page()
     flow = await target.begin(ports(), user or caller(), user, waiting, browser)
     return redirect(path_of(flow, f"/{outcome.step.value}"))
 

@@ -72,8 +72,13 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
     service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
     start = None if service is None else _start_of(service)
-    values = {"start": start or HOME_PATH, "service": service.name if service and start else None}
-    return page_response(render("authentication/flow_ended.html", is_signed_in=await visitor_with_mfa() is not None, **values))
+    page = render(
+        "authentication/flow_ended.html",
+        is_signed_in=await visitor_with_mfa() is not None,
+        start=start or HOME_PATH,
+        service=service.name if service and start else None,
+    )
+    return page_response(page)
 
 
 def _start_of(service: Service) -> str | None:
@@ -99,6 +104,17 @@ def path_of(flow: Flow, step: str = "") -> str:
     if flow.is_stored:
         return f"{HOME_PATH}/flow/{flow.id}{step}"
     return HOME_PATH + step if step else flow.request
+
+
+def begins_unseen() -> bool:
+    """Return whether nobody sees the page that this request asks for: the browser fetches it ahead, or for a frame, which our pages refuse."""
+    ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
+    return ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
+
+
+def no_page() -> Response:
+    """Return the response to a request that must begin no sign-in."""
+    return Response(b"", 204, {"Cache-Control": "no-store"})
 
 
 def leads_to_request(flow: Flow) -> bool:
