@@ -23,6 +23,7 @@ from core.federation.oauth.model.authorization import (
     AuthorizationResponse,
     ResponseMode,
 )
+from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.target import WaitingRequest
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal, SessionEnded
@@ -102,9 +103,12 @@ async def authorize() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
-        if (begun := await target.find_pushed(ports(), request_of_application, browser)) is not None:
+        try:
+            authorization = _recorded(await oauth.validate(ports(), request_of_application))
+        except RequestUriInvalid:
+            if (begun := await target.find_pushed(ports(), request_of_application, browser)) is None:
+                raise
             return redirect(path_of(begun))
-        authorization = _recorded(await oauth.validate(ports(), request_of_application))
         try:
             return await _answer(authorization, user, request.args.get("provider"), browser)
         except AuthorizationRefused as refusal:

@@ -107,7 +107,7 @@ def path_of(flow: Flow, step: str = "") -> str:
 
 
 def begins_unseen() -> bool:
-    """Return whether nobody sees the page that this request asks for: the browser fetches it ahead, or for a frame, which our pages refuse."""
+    """Return whether nobody sees the page that this request asks for: it is fetched ahead, or for a frame, which our pages refuse."""
     ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
     return ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
 
