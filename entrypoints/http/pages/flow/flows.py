@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from quart import Blueprint, Response, request
@@ -20,7 +21,7 @@ from core.federation import targets
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
@@ -102,8 +103,19 @@ async def flow_at(path: str) -> Flow:
 def path_of(flow: Flow, step: str = "") -> str:
     """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
     if flow.is_stored:
-        return f"{HOME_PATH}/flow/{flow.id}{step}"
+        return _prefix_of(flow) + step
     return HOME_PATH + step if step else flow.request
+
+
+def _prefix_of(flow: Flow) -> str:
+    """Return the path of a stored flow, before that of a step.
+
+    On a database of version 0.9.0, a process of that version may get the next request. So the address is one that it knows,
+    and it begins the request again. The next release drops this (`entrypoints/http/edge/dispatch.py`).
+    """
+    if not app_context().was_upgraded:
+        return f"{HOME_PATH}/flow/{flow.id}"
+    return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
 
 
 def begins_unseen() -> bool:
@@ -119,7 +131,8 @@ def no_page() -> Response:
 
 def leads_to_request(flow: Flow) -> bool:
     """Return whether the path of a page is that of a request, which begins a flow of its own, or of another flow."""
-    return flow.request.partition("?")[0] == AUTHORIZE_PATH or flow.request.startswith(f"{HOME_PATH}/flow/")
+    path = flow.request.partition("?")[0]
+    return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/")
 
 
 def address_to_store(flow: Flow) -> str | None:
@@ -136,7 +149,7 @@ def link_to(flow: Flow, step: str) -> str:
 def links(flow: Flow) -> dict[str, Any]:
     """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
     return {
-        "flow": f"{HOME_PATH}/flow/{flow.id}" if flow.is_stored else HOME_PATH,
+        "flow": _prefix_of(flow) if flow.is_stored else HOME_PATH,
         "next": path_of(flow),
         "sign_in": link_to(flow, "/sign-in"),
         "sign_up": link_to(flow, "/sign-up"),
