@@ -12,7 +12,7 @@ from adapters.postgres.engine.locks import SERVICES
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
-from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
+from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.billing.model.subscriptions import Entitlement
@@ -221,5 +221,5 @@ class Services(Repository):
         await self._run(sql, org_id=org_id, service_id=service_id, end_users=end_users)
 
     async def purge(self, service_id: UUID, limit: int) -> None:
-        sql = f"{delete_logins_sql('select %(service_id)s::uuid as id')} select 1 from records"
+        sql = f"{OF_SERVICES.delete_sql('select %(service_id)s::uuid as id')} select 1 from records"
         await self._run(sql, service_id=service_id, limit=limit)

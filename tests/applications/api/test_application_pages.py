@@ -178,12 +178,15 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "has a fragment"),
     ("sign-in", {"initiate_login_uri": "http://x.example/"}, "initiate_login_uri", "must start with https://"),
     ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
-    ("general", {"name": "", "service_type": "web"}, "name", "Enter a value."),
+    *(("general", {"name": name, "service_type": "web"}, "name", "Enter a value.") for name in ("", "  ")),
     ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),
     ("keys", {"jwks": "{"}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),
-    ("keys", {"jwks_uri": "http://x.example/"}, "jwks_uri", "must start with https://"),
+    *(
+        ("keys", {"jwks_uri": uri}, "jwks_uri", "contain a public host")
+        for uri in ("http://x.example/", "https://", "https:x", "https:///x")
+    ),
     ("keys", {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "https://x.example/"}, "jwks_uri", "either jwks or jwks_uri"),
     ("lifetimes", {"access_token_seconds": "1e3"}, "access_token_seconds", "whole number"),
     ("lifetimes", {"access_token_seconds": "60", "refresh_token_seconds": "59"}, "refresh_token_seconds", "at least 60"),
