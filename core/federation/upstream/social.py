@@ -80,12 +80,11 @@ async def available_providers(
     `fresh_only`, return only providers that can reauthenticate the user.
     """
     configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
-    service_providers: list[ConnectionSlug] = []
+    available = oauth_credentials.platform_providers(ports)
     if configured and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
-            service_providers = await read.oauth_credentials.list_providers(authorization.service.org_id, authorization.service.id)
+            available |= (await read.oauth_credentials.list_of_service(authorization.service.org_id, authorization.service.id)).keys()
     query = urlencode({"next": after}) if authorization is None else authorization.request.query
-    available = oauth_credentials.platform_providers(ports).union(service_providers)
     return {provider: f"/auth/{provider}?{query}" for provider in configured if provider in available}
 
 
@@ -183,7 +182,7 @@ async def _start(
         session_id=target.session_id,
         browser_session_id=target.browser_session_id,
         reauthenticates=target.reauthenticates,
-        scopes=None if service is None else _scopes(service, provider),
+        scopes=None if service is None else service.scopes_at(provider),
         after=after,
         created_at=now,
         expires_at=now + STATE_TTL,
@@ -200,11 +199,6 @@ def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     if ports.providers.find(provider) is None:
         raise ProviderUnknown
     return provider
-
-
-def _scopes(service: Service, provider: ConnectionSlug) -> tuple[str, ...] | None:
-    scopes: tuple[str, ...] | None = getattr(service, f"{provider}_scopes")
-    return scopes
 
 
 async def _authentication_request(
