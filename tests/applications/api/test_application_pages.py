@@ -163,8 +163,11 @@ async def test_the_name_the_type_and_scopes_are_saved(relying_party: RelyingPart
     assert await columns(relying_party, "name", "service_type", "client_secret_hash") == ("Store", "spa", None)
     await save(admin, "scopes", codehost_scopes="read:user  repo", websuite_scopes="none", officesuite_scopes="")
     await save(admin, "sign-in", email_sign_in="no", device_activation_uri="https://shop.example/activate")
-    stored = await columns(relying_party, "codehost_scopes", "websuite_scopes", "officesuite_scopes", "email_sign_in")
-    assert stored == (["read:user", "repo"], [], None, False)
+    assert await columns(relying_party, "email_sign_in") == (False,)
+    scopes = """
+        select c.slug, x.scopes from service_connections x join connections c on c.id = x.connection_id
+        where x.scopes is not null order by c.slug"""
+    assert await run_sql(relying_party.tenant.pool, scopes) == [("codehost", ["read:user", "repo"]), ("websuite", [])]
     page = (await admin.open(f"{APPLICATIONS}/shop")).text
     assert all(f'value="{value}"' in page for value in ("read:user repo", "none", "https://shop.example/activate"))
     assert '<option value="no" selected>' in page
