@@ -60,10 +60,12 @@ class FakeBrowser:
         self._app = app
         self._origin = origin
         self.cookies: dict[str, str] = {}
+        self.path = ""  # of the page that was opened last
         self.code_path = ""  # of the step to which an answer has led last
 
     async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
         """Open a page. If it leads to a step of a sign-in, return the page of the step, unless `follows` is false."""
+        self.path = path
         answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
         target = answer.headers.get("Location", "")
         return await self.open(target, *headers) if follows and FLOW.fullmatch(target) else answer
