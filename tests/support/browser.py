@@ -15,6 +15,7 @@ from tests.support.mfa import Authenticator
 
 SIGN_IN, ACCOUNT = "/app/sign-in", "/app/account"
 FLOW: Final = re.compile(r"/app/flow/[0-9a-f-]{36}(/[a-z-]+)?")
+ENDED: Final = re.compile("<h1>(This sign-in is no longer open|You're signed in|You&#39;re signed in)</h1>")
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
 FORM: Final = (b"content-type", b"application/x-www-form-urlencoded")
 AGENT: Final = (b"user-agent", FIREFOX.encode())
@@ -50,6 +51,11 @@ def step_of(page: Answer, step: str) -> str:
     return f"{action_of(page).rpartition('/')[0]}/{step}"
 
 
+def has_ended(answer: Answer) -> bool:
+    """Return whether this is the page of a sign-in that is no longer open in this browser."""
+    return answer.status == 200 and "Location" not in answer.headers and bool(re.search(ENDED, answer.text))
+
+
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
     """Return the cookies that an answer sets, by name."""
     jar: SimpleCookie = SimpleCookie()
@@ -65,13 +71,15 @@ class FakeBrowser:
         self._app = app
         self._origin = origin
         self.cookies: dict[str, str] = {}
+        self.path = ""  # of the page that was opened last
         self.code_path = ""  # of the step to which an answer has led last
 
-    async def open(self, path: str, *headers: Header, method: str = "GET") -> Answer:
-        """Open a page. If it leads to a step of a sign-in, return the page of the step."""
+    async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
+        """Open a page. If it leads to a step of a sign-in, return the page of the step, unless `follows` is false."""
+        self.path = path
         answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
         target = answer.headers.get("Location", "")
-        return await self.open(target, *headers) if FLOW.fullmatch(target) else answer
+        return await self.open(target, *headers) if follows and FLOW.fullmatch(target) else answer
 
     async def fill(self, page: Answer, **fields: str) -> Answer:
         """Fill in the first form of a page, and send it."""

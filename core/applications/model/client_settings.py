@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
-from core.kernel.values import base64url, digest, is_printable
+from core.kernel.values import base64url, digest, is_printable, is_visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"
 
 
 class ClientKeysInvalid(Invalid):
-    """The keys must be 1 to 20 public keys (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, each with its own printable kid."""
+    """Send 1 to 20 public keys (RFC 7517): RSA of 2048 to 8192 bits, P-256 or Ed25519. Each kid is unique: 1 to 255 visible characters."""
 
 
 class PrivateKeySent(Invalid):
@@ -44,6 +44,10 @@ class PrivateKeySent(Invalid):
 
 class ClientKeysUriInvalid(Invalid):
     """The jwks_uri must start with https:// and contain a public host, but no user name and no fragment."""
+
+
+class InitiateLoginUriInvalid(Invalid):
+    """The initiate_login_uri must start with https:// and contain a host, but no user name and no fragment."""
 
 
 class ClientKeysTwice(Invalid):
@@ -79,6 +83,7 @@ class ClientSettings:
     required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
+    initiate_login_uri: str | None = None  # where the application starts a sign-in (OpenID Connect Core section 4)
     always_ask_consent: bool = False  # in each sign-in, even of users who agreed before or are exempt by `is_trusted`
 
     @property
@@ -114,7 +119,7 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
     kid = texts.get("kid")
-    if not is_complete or (kid is not None and (not 0 < len(kid) <= MAX_KID_LENGTH or not is_printable(kid))):
+    if not is_complete or (kid is not None and (len(kid) > MAX_KID_LENGTH or not is_printable(kid) or not is_visible(kid))):
         raise ClientKeysInvalid
     return texts
 
@@ -128,18 +133,14 @@ def thumbprint(key: Jwk) -> str:
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
     """Check the settings of an application with these redirect URIs.
 
-    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, EnterpriseSettingsInvalid.
+    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, InitiateLoginUriInvalid, EnterpriseSettingsInvalid.
     """
     if settings.has_keys and is_public:
         raise PublicClientHasKeys
     if settings.jwks is not None and settings.jwks_uri is not None:
         raise ClientKeysTwice
-    uri = settings.jwks_uri
-    if uri is not None:
-        if len(uri) > LONGEST_URL or not uri.startswith("https:"):
-            raise ClientKeysUriInvalid
-        if flaw := uris.web_flaw(uri):
-            raise ClientKeysUriInvalid(f"The jwks_uri is not allowed: {flaw}")
+    _check_uri(settings.jwks_uri, "jwks_uri", ClientKeysUriInvalid)
+    _check_uri(settings.initiate_login_uri, "initiate_login_uri", InitiateLoginUriInvalid)
     weak_settings = {
         "http redirect URIs": any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris),
         "the token endpoint as audience": settings.accepts_token_endpoint_audience,
@@ -148,6 +149,16 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
     weak = [name for name, is_used in weak_settings.items() if is_used]
     if settings.enterprise and weak:
         raise EnterpriseSettingsInvalid(f"High security (IPSIE SL1) does not allow {' and '.join(weak)}. Turn one or the other off.")
+
+
+def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
+    if uri is None:
+        return
+    flaw = uris.web_flaw(uri)
+    if len(uri) > LONGEST_URL or not uri.startswith("https:") or flaw is uris.NOT_WEB:
+        raise refusal
+    if flaw:
+        raise refusal(f"The {name} is not allowed: {flaw}")
 
 
 def check_limits(settings: ClientSettings, policy: Policy) -> None:

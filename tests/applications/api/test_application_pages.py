@@ -123,6 +123,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
             "redirect_uris": "https://a.example/callback\r\n\r\n  https://b.example/callback \r\n",
             "post_logout_redirect_uris": "https://a.example/bye",
             "backchannel_logout_uri": "https://a.example/logout",
+            "initiate_login_uri": "https://a.example/login",
         },
         "consent": {"is_trusted": "yes", "always_ask_consent": "yes"},
         "keys": {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "", "accepts_token_endpoint_audience": "yes"},
@@ -136,6 +137,7 @@ async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, 
         "redirect_uris": ["https://a.example/callback", "https://b.example/callback"],
         "post_logout_redirect_uris": ["https://a.example/bye"],
         "backchannel_logout_uri": "https://a.example/logout",
+        "initiate_login_uri": "https://a.example/login",
         "is_trusted": True,
         "always_ask_consent": True,
         "id_token_claims": False,
@@ -161,8 +163,11 @@ async def test_the_name_the_type_and_scopes_are_saved(relying_party: RelyingPart
     assert await columns(relying_party, "name", "service_type", "client_secret_hash") == ("Store", "spa", None)
     await save(admin, "scopes", codehost_scopes="read:user  repo", websuite_scopes="none", officesuite_scopes="")
     await save(admin, "sign-in", email_sign_in="no", device_activation_uri="https://shop.example/activate")
-    stored = await columns(relying_party, "codehost_scopes", "websuite_scopes", "officesuite_scopes", "email_sign_in")
-    assert stored == (["read:user", "repo"], [], None, False)
+    assert await columns(relying_party, "email_sign_in") == (False,)
+    scopes = """
+        select c.slug, x.scopes from service_connections x join connections c on c.id = x.connection_id
+        where x.scopes is not null order by c.slug"""
+    assert await run_sql(relying_party.tenant.pool, scopes) == [("codehost", ["read:user", "repo"]), ("websuite", [])]
     page = (await admin.open(f"{APPLICATIONS}/shop")).text
     assert all(f'value="{value}"' in page for value in ("read:user repo", "none", "https://shop.example/activate"))
     assert '<option value="no" selected>' in page
@@ -174,13 +179,17 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"redirect_uris": "x\n" * 101}, "redirect_uris", "at most 100 items"),
     ("sign-in", {"post_logout_redirect_uris": "x"}, "post_logout_redirect_uris", "must start with https://"),
     ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "has a fragment"),
+    ("sign-in", {"initiate_login_uri": "http://x.example/"}, "initiate_login_uri", "must start with https://"),
     ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
-    ("general", {"name": "", "service_type": "web"}, "name", "Enter a value."),
+    *(("general", {"name": name, "service_type": "web"}, "name", "Enter a value.") for name in ("", "  ")),
     ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),
     ("keys", {"jwks": "{"}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),
-    ("keys", {"jwks_uri": "http://x.example/"}, "jwks_uri", "must start with https://"),
+    *(
+        ("keys", {"jwks_uri": uri}, "jwks_uri", "contain a public host")
+        for uri in ("http://x.example/", "https://", "https:x", "https:///x")
+    ),
     ("keys", {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "https://x.example/"}, "jwks_uri", "either jwks or jwks_uri"),
     ("lifetimes", {"access_token_seconds": "1e3"}, "access_token_seconds", "whole number"),
     ("lifetimes", {"access_token_seconds": "60", "refresh_token_seconds": "59"}, "refresh_token_seconds", "at least 60"),

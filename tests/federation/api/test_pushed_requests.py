@@ -23,7 +23,7 @@ from tests.federation.api.relying import (
     redirect_parts,
     sign_in_browser,
 )
-from tests.support.browser import FakeBrowser, form_token
+from tests.support.browser import FakeBrowser, action_of, form_token
 from tests.support.builders import BASE_URL, Answer, run_concurrently, run_sql
 from tests.support.dpop import proof_key
 

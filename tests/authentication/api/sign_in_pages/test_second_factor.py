@@ -10,7 +10,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.values import digest, new_id
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, is_step, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, run_sql
 from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
@@ -101,7 +101,7 @@ async def test_a_sign_in_that_an_application_started_cannot_continue_on_our_page
     [(flow,)] = await run_sql(pool, "select id from sign_in_flows")
     before = await count_sessions(pool)
     answer = await browser.submit(f"/app/flow/{flow}/code", SIGN_IN, code=factor.code())
-    assert "This sign-in is no longer open" in answer.text
+    assert has_ended(answer)
     assert ("gatehouse-session" in browser.cookies, await count_sessions(pool)) == (False, before)
 
 
@@ -113,7 +113,7 @@ async def test_the_code_page_needs_a_pending_sign_in(browser: FakeBrowser, facto
     answer = await browser.send(code, form_token=form_token(page), code=factor.code())
     assert (answer.status, "<h1>Sign in" in answer.text) == (401, True)
     answer = await browser.send(f"/app/flow/{new_id()}/code", form_token=form_token(page), code=factor.code())
-    assert "This sign-in is no longer open" in answer.text
+    assert has_ended(answer)
     assert not await browser.is_in()
 
 
@@ -121,7 +121,7 @@ async def test_a_pending_sign_in_continues_in_its_own_browser_only(browser: Fake
     code, other = leads_to(await browser.sign_in()), FakeBrowser(app)
     pages = [await other.open(code), await other.submit(code, SIGN_IN, code=factor.code())]
     for page in pages:
-        assert "This sign-in is no longer open" in page.text
+        assert has_ended(page)
         assert EMAIL not in page.text
     assert not await other.is_in()
     assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT, "the code was not used up"
