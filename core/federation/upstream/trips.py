@@ -167,6 +167,8 @@ async def _begin_flow(
         return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     authorization = await oauth.validate(ports, request)
     check_request(authorization)
+    if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     try:
         waiting = oauth_target.check(ports, authorization, base_url)
     except AuthorizationRefused:
