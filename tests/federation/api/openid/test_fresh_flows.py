@@ -1,17 +1,19 @@
 """A request that asks for a new sign-in keeps in its flow when it asked, and which session the browser had then."""
 
 from datetime import timedelta
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, result
 from tests.federation.api.relying import sign_in_browser
-from tests.support.browser import FakeBrowser
-from tests.support.builders import Answer, run_sql
+from tests.support.browser import FakeBrowser, has_ended
+from tests.support.builders import run_sql, sign_in
 
 LOGIN = {"prompt": "login"}
 
@@ -30,10 +32,6 @@ async def asks_for_sign_in(client: OpenIdClient, path: str) -> bool:
         return False
     assert "<h1>Sign in" in answer.text
     return True
-
-
-def has_ended(answer: Answer) -> bool:
-    return answer.status == 200 and ("is no longer open" in answer.text or "You're signed in" in answer.text)
 
 
 @pytest.fixture
@@ -63,19 +61,35 @@ async def test_a_flow_works_once(signed_in: OpenIdClient, flow: str, pool: Pool)
 async def test_a_flow_of_another_request_proves_nothing(signed_in: OpenIdClient, flow: str) -> None:
     for changes in ({"nonce": "n"}, {"state": "other"}, {"scope": "openid email"}, {"max_age": "0"}, {"prompt": "login select_account"}):
         assert await asks_for_sign_in(signed_in, await begin(signed_in, **{**LOGIN, **changes})), changes
+    other = {"nonce": "n", "state": "other", "scope": "openid email", "redirect_uri": "https://evil.example"}
+    code = result(await signed_in.party.browser.open(f"{flow}?{urlencode(other)}"))["code"]
+    tokens = (await signed_in.party.exchange(code)).json
+    assert (tokens["scope"], "nonce" in await signed_in.id_claims(tokens)) == ("openid", False)
 
 
-async def test_a_new_sign_in_counts_for_an_hour(signed_in: OpenIdClient, flow: str, clock: FakeClock) -> None:
-    clock.advance(timedelta(hours=1, seconds=1))
+async def test_a_new_sign_in_counts_for_an_hour(signed_in: OpenIdClient, flow: str, user: Account, clock: FakeClock) -> None:
+    other = await begin(signed_in, **LOGIN)
+    await sign_in_browser(signed_in.party, user, provider="password")
+    clock.advance(timedelta(hours=1))
+    assert not await asks_for_sign_in(signed_in, other)
+    clock.advance(timedelta(microseconds=1))
     assert await asks_for_sign_in(signed_in, flow)
 
 
-async def test_a_made_up_flow_proves_nothing(signed_in: OpenIdClient, flow: str) -> None:
+async def test_a_flow_ends_after_a_day(signed_in: OpenIdClient, flow: str, user: Account, clock: FakeClock) -> None:
+    clock.advance(timedelta(hours=24))
+    await sign_in_browser(signed_in.party, user, provider="password")
+    assert has_ended(await signed_in.party.browser.open(flow))
+
+
+async def test_a_made_up_flow_proves_nothing(signed_in: OpenIdClient, flow: str, ports: Ports, user: Account) -> None:
+    access_token, id_token = (await sign_in(ports, user)).access_token, (await signed_in.tokens())["id_token"]
     browser = signed_in.party.browser
     for path in (f"/app/flow/{uuid4()}", f"{flow[:-1]}{'0' if flow[-1] != '0' else '1'}"):
         for step in ("", "/sign-in", "/code", "/consent"):
             assert has_ended(await browser.open(path + step)), path + step
-    for path in ("/app/flow/garbage", "/app/flow/", f"{flow}x"):
+    made_up = ("garbage", "", "a.b.c", access_token, id_token, "x" * 5000)
+    for path in (*(f"/app/flow/{flow_id}" for flow_id in made_up), f"{flow}x", flow.replace("-", "")):
         assert (await browser.open(path)).status == 404, path
 
 
@@ -103,3 +117,9 @@ async def test_a_flow_keeps_its_time_when_its_page_is_opened_again(
     clock.advance(timedelta(minutes=1))
     assert await asks_for_sign_in(signed_in, flow)
     assert await run_sql(pool, "select f::text from sign_in_flows f") == rows
+
+
+async def test_a_flow_is_no_access_token(signed_in: OpenIdClient, flow: str) -> None:
+    for token in (flow, flow.rpartition("/")[2]):
+        assert (await signed_in.party.api.get("/api/user", token=token)).status == 401
+        assert (await signed_in.party.api.get("/auth/userinfo", token=token)).status == 401
