@@ -26,7 +26,7 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service, ServiceNotFound
 from core.authentication import oauth_credentials
 from core.authentication.flow.methods import Proved
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, Target
 from core.authentication.model.identities import PendingIdentity, ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
@@ -51,7 +51,6 @@ from core.federation.oauth import authorization as oauth
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
 from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest, check_request
-from core.federation.saml import pending as saml_pending
 from core.kernel.access import OrganizationNotFound, require_sign_in
 from core.kernel.callers import OrganizationStatus, Visitor
 from core.kernel.causes import Caller
@@ -130,7 +129,8 @@ async def begin(
 
 
 async def _service_of(ports: Ports, flow: Flow) -> Service | None:
-    if flow.org_id is None or flow.service_id is None:
+    # A user of SAML signs in with the credentials of the platform.
+    if flow.target is not Target.OAUTH or flow.org_id is None or flow.service_id is None:
         return None
     async with ports.storage.reading() as read:
         return await read.services.by_id(flow.org_id, flow.service_id)
@@ -256,7 +256,7 @@ async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
         return pending.created_at if connection is not None and connection.can_reauthenticate else None
     if (flow := await _flow_at(ports, pending)) is not None:
         return flow.begun_at if flow.wants_fresh else None
-    return await saml_pending.fresh_sign_in_since(ports, pending.after)
+    return None
 
 
 async def _flow_at(ports: Ports, pending: ProviderState) -> Flow | None:
@@ -268,7 +268,7 @@ async def _flow_at(ports: Ports, pending: ProviderState) -> Flow | None:
 
 async def fresh_since(ports: Ports, flow: Flow) -> datetime | None:
     """Return the time (UTC) since when the application has waited for a fresh sign-in, or None if it accepts a session."""
-    return flow.begun_at if flow.wants_fresh else await saml_pending.fresh_sign_in_since(ports, flow.request)
+    return flow.begun_at if flow.wants_fresh else None
 
 
 # Back from the provider
@@ -375,8 +375,6 @@ async def _find_account(
         await tx.identities.update_tokens(match.id, identity.email, identity.tokens)
     else:
         pending_identity = pending.to_link(identity, known_elsewhere=match is not None)
-    if identity.is_fresh:
-        await saml_pending.record_fresh_sign_in(tx, pending.after, account.id)
     return account, pending_identity
 
 

@@ -15,6 +15,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
+from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, path_of
 from entrypoints.http.pages.flow.forms import FORMS, question_page
 from entrypoints.http.pages.form_pages import check_session_form
@@ -40,6 +41,7 @@ async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) ->
 _RESUME: Final[Mapping[Target, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
     Target.PAGE: _resume_page,
     Target.OAUTH: oauth.resume,
+    Target.SAML: continuation.resume,
 }
 
 
