@@ -103,7 +103,9 @@ async def sign_in_over_api(
 
 
 async def sign_in_with_code(ports: Ports, caller: Caller, claims: PreAuthClaims, code: Code, client: PresentedDevice) -> ApiSignIn:
-    """Verify the second factor of the flow with this pre-auth token."""
+    """Verify the second factor of the flow with this pre-auth token. Raises: the errors of `saml.target.check_pending` and `prove`."""
+    if claims.saml_state is not None:
+        await saml_target.check_pending(ports, claims.saml_state)
     flow = Flow(
         id=claims.id,
         browser_hash=None,
