@@ -176,7 +176,7 @@ async def sign_in_browser(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return outcome
-    is_meant = first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
+    is_meant = flow.target is not Target.PAGE and first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:

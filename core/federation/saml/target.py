@@ -13,11 +13,13 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
+from uuid import UUID
 
-from core.applications.model.services import Service
+from core.applications.model.services import Service, ServiceNotFound
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, Target, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
+from core.federation.model.targets import Destination
 from core.federation.saml import configuration as saml
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_model
@@ -72,23 +74,41 @@ async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, rec
         context_class=None if request.context is None else saml_messages.choose_context_class(request.context),
     )
     state, cookie = new_secret(), new_secret()
-    flow = new_flow(
-        now,
-        Target.SAML,
-        json.dumps(asdict(sign_on)),
-        digest(cookie),
-        secret_hash=digest(state),
-        org_id=service.org_id,
-        service_id=service.id,
-        wants_fresh=request.force_authn,
-    )
-    flow = replace(flow, expires_at=now + STATE_TTL)  # until its browser comes back
+    flow = _new_flow(ports, service, sign_on, cookie)
+    flow = replace(flow, secret_hash=digest(state), expires_at=now + STATE_TTL)  # until its browser comes back
     async with ports.storage.autocommit() as statements:
         is_new = await statements.saml_sign_ons.begin(flow, digest(request.id))
     if not is_new:
         await saml.load_provider(ports, received.org_slug, received.service_slug)  # raises if the service was deleted
         raise AuthnRequestReplayed
     return SignOnStarted(_continuation_path(service.org_slug, service.slug, state), state, cookie)
+
+
+async def begin_unsolicited(
+    ports: Ports, caller: Caller, org_slug: str, service_slug: str, relay_state: str | None, device_cookie: str
+) -> Flow:
+    """Begin the flow of a user without a session who opens our URL of a service. The service sent no request.
+
+    Raises: the errors of `configuration.find_provider` and `check_relay_state`.
+    """
+    saml_bindings.check_relay_state(relay_state)
+    provider = await saml.load_provider(ports, org_slug, service_slug)
+    flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.flows.add(flow)
+    return replace(flow, is_stored=True)
+
+
+def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
+    return new_flow(
+        ports.clock.now(),
+        Target.SAML,
+        json.dumps(asdict(sign_on)),
+        digest(cookie),
+        org_id=service.org_id,
+        service_id=service.id,
+        wants_fresh=sign_on.force_authn,
+    )
 
 
 def _continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
@@ -118,11 +138,15 @@ async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
 
 async def load(ports: Ports, flow: Flow) -> WaitingSignOn:
     """Return the sign-on of a flow. Raises: FlowEnded if the identity provider is no longer active."""
+    async with ports.storage.reading() as read:
+        setup = await read.saml.setup_by_id(*_service_ids(flow)) or refuse(FlowEnded)
+    return WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+
+
+def _service_ids(flow: Flow) -> tuple[UUID, UUID]:
     assert flow.org_id is not None, "a sign-on has a service"
     assert flow.service_id is not None, "a sign-on has a service"
-    async with ports.storage.reading() as read:
-        setup = await read.saml.setup_by_id(flow.org_id, flow.service_id) or refuse(FlowEnded)
-    return WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+    return flow.org_id, flow.service_id
 
 
 def _sign_on_of(flow: Flow) -> SamlSignOn:
@@ -145,6 +169,13 @@ async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow
         if not await statements.flows.move(kept, digest(device_cookie), now):
             raise SignOnNotFound
     return replace(kept, browser_hash=digest(device_cookie))
+
+
+async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destination:
+    """Return what the pages of the sign-in show."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_id(*_service_ids(flow)) or refuse(ServiceNotFound)
+    return Destination(service=service, offers_sign_up=False)
 
 
 def address(flow: Flow) -> str:

@@ -30,12 +30,12 @@ class SubjectMismatch(Forbidden):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlSignOn:
-    """A service's request to sign a user in."""
+    """A service's request to sign a user in, or a sign-in that starts here."""
 
-    request_id: str
+    request_id: str | None  # None: the service sent no request
     relay_state: str | None
-    force_authn: bool
-    is_passive: bool
+    force_authn: bool = False
+    is_passive: bool = False
     status: SamlStatus | None = None  # set if we refuse the request for every user
     subject: NameId | None = None  # the requested user, or None for any
     context_class: str | None = None  # to state for a sign-in with a password; None for the default

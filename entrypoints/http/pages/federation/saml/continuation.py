@@ -12,7 +12,7 @@ from core.federation.saml import target
 from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
-from core.kernel.errors import Refusal, SessionEnded, refuse
+from core.kernel.errors import SessionEnded, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
@@ -89,6 +89,6 @@ async def resume(flow: Flow, user: Visitor | None, _answer: str | None) -> Asked
             raise
         # The flow is still open, so the page offers to continue it as another user.
         return no_access_page(refusal, user, path_of(flow))
-    except Refusal:
+    except SignOnNotFound:
         raise FlowEnded from None
     return outcome if isinstance(outcome, Asked) else result_page(outcome)

@@ -9,7 +9,6 @@ from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.steps import Step
-from core.federation import targets
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
@@ -17,11 +16,10 @@ from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInv
 from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
-from core.kernel.errors import refuse
-from core.kernel.values import digest
+from core.kernel.errors import Refusal, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, caller, ports, requested_path, signed_in
+from entrypoints.http.base.context import app_context, caller, ports, signed_in
 from entrypoints.http.base.redirects import redirect, to_sign_in
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.access.callers import as_anyone, as_person_or_browser
@@ -32,7 +30,7 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
-from entrypoints.http.pages.flow.flows import path_of
+from entrypoints.http.pages.flow.flows import begins_unseen, no_page, path_of
 from entrypoints.http.pages.form_pages import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
@@ -103,10 +101,14 @@ async def _authenticate(access: Access) -> Response | None:
 
 
 async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
-    """Return a redirect to the sign-in page of the service, which leads back here."""
-    browser_hash = digest(cookies.browser_id())
-    flow = await targets.begin_at_page(ports(), caller(), requested_path(), browser_hash, org_slug, service_slug)
-    return to_sign_in() if flow is None else redirect(path_of(flow, f"/{Step.SIGN_IN.value}"))
+    if begins_unseen():
+        return no_page()
+    relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
+    try:
+        flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
+    except Refusal:  # told to signed-in users only
+        return to_sign_in()
+    return redirect(path_of(flow, f"/{Step.SIGN_IN.value}"))
 
 
 @routes.get(f"{SAML}/login")
