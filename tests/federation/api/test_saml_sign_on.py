@@ -115,7 +115,7 @@ async def test_the_second_factor_is_required(browser: SamlBrowser, shop: SamlApp
     after = await browser.start_sign_on(shop)
     code = await browser.sign_in_at(after)
     assert is_step(code, "code")
-    assert is_step(action_of(await browser.open(after)), "code"), "there is no assertion yet"
+    assert is_step(action_of(await browser.open(after)), "sign-in"), "there is no assertion yet"
     continuation = leads_to(await browser.show_code(factor.code()))
     assert continuation == code.removesuffix("/code")
     assert posted_response(await browser.open(continuation)).name_id == EMAIL
