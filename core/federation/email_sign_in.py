@@ -17,6 +17,7 @@ from core.authentication.flow.model import Flow, Target, new_flow
 from core.authentication.model import login as email_sign_in_model
 from core.authentication.model.login import EmailSignIn, EmailSignInOff, EmailSignInOrigin, PreAuthToken, RequestedEmailSignIn
 from core.federation import sign_in as sign_in_flow
+from core.federation.saml import target as saml_target
 from core.federation.sign_in import ApiSignIn, ApiTarget, BrowserSignIn
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
@@ -50,7 +51,7 @@ async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget)
         async with ports.storage.reading() as read:
             service = await read.services.by_id(context.org_id, context.id)
     elif target.saml_state is not None:
-        service = await sign_in_flow.service_of_sign_on(ports, target.saml_state)
+        service = await saml_target.find_service(ports, target.saml_state)
     _check_is_on(ports, service)
     return await email_sign_in.add_request(
         ports, caller, email, service, in_browser=False, after=ACCOUNT_PATH, saml_state=target.saml_state
