@@ -109,7 +109,7 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     ada = await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
     match kind:
         case EmailKind.EMAIL_SIGN_IN:
-            await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
+            await email_sign_in.request(ports, SYSTEM, ADA, ApiTarget())
         case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
             session = await sign_in(ports, ada)
             caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, sign_in=fresh_sign_in(ports))

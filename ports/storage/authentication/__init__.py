@@ -33,9 +33,6 @@ from ports.storage.authentication.sessions import (
     SessionsRead,
 )
 from ports.storage.authentication.sign_ins import (
-    EmailCodeAttempts,
-    EmailSignIns,
-    EmailSignInsRead,
     FailedLogins,
     KeptForms,
     KeptFormsRead,
@@ -53,8 +50,6 @@ class AuthenticationReading(Protocol):
 
     @property
     def email_challenges(self) -> EmailChallengesRead: ...
-    @property
-    def email_sign_ins(self) -> EmailSignInsRead: ...
     @property
     def flows(self) -> FlowsRead: ...
     @property
@@ -94,8 +89,6 @@ class AuthenticationTransaction(Protocol):
     def dpop_proofs(self) -> UsedProofsCleaning: ...
     @property
     def email_challenges(self) -> EmailChallenges: ...
-    @property
-    def email_sign_ins(self) -> EmailSignIns: ...
     @property
     def flows(self) -> Flows: ...
     @property
@@ -137,8 +130,6 @@ class AuthenticationAutocommit(Protocol):
     def dpop_proofs(self) -> UsedProofs: ...
     @property
     def email_challenges(self) -> EmailAttempts: ...
-    @property
-    def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
     def flows(self) -> FlowSteps: ...
     @property
