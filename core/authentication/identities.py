@@ -19,6 +19,8 @@ from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
+from core.authentication.flow.challenges import ProviderTrip
+from core.authentication.flow.model import Target, new_flow
 from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
@@ -26,7 +28,6 @@ from core.authentication.model.identities import (
     NoProviderToken,
     NotLinked,
     PendingIdentity,
-    ProviderTicket,
     ProviderToken,
     ProviderUnknown,
     RenewalInProgress,
@@ -84,18 +85,17 @@ async def add_ticket(
 
     Raises: SessionEnded.
     """
-    secret = new_secret()
-    ticket = ProviderTicket(
-        token_hash=digest(secret),
-        user_id=caller.user_id,
+    secret, expires_at = new_secret(), now + ports.policy.fresh_sign_in_ttl
+    flow = new_flow(
+        now,
+        Target.LINK if after is None else Target.REAUTHENTICATION,
+        after or "",
+        secret_hash=digest(secret),
         session_id=caller.session_id,
-        browser_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
-        provider=provider,
-        after=after,
-        created_at=now,
-        expires_at=now + ports.policy.fresh_sign_in_ttl,
+        first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
     )
-    if not await tx.identities.add_ticket(ticket):
+    trip = ProviderTrip(flow=flow, provider=provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
+    if not await tx.provider_trips.start(trip, None):
         raise SessionEnded
     return secret
 

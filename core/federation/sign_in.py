@@ -27,7 +27,7 @@ from core.federation import targets
 from core.federation.model.targets import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.saml import pending as saml_pending
-from core.federation.upstream import social
+from core.federation.upstream import trips
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
@@ -199,14 +199,13 @@ async def load_options(ports: Ports, flow: Flow, base_url: str) -> SignInOptions
     """Return the contents of the sign-in page of a flow. Raises: FlowEnded."""
     destination = await targets.find_destination(ports, flow, base_url)
     service = destination.service
-    needs_fresh_sign_in = await social.fresh_since(ports, flow) is not None
     return SignInOptions(
         destination=destination,
-        providers=await social.available_providers(
-            ports, flow, service if flow.target is Target.OAUTH else None, fresh_only=needs_fresh_sign_in
+        providers=await trips.available_providers(
+            ports, flow, service if flow.target is Target.OAUTH else None, fresh_only=flow.wants_fresh
         ),
         design=None if service is None else await branding.get_design(ports, service.org_id),
-        needs_fresh_sign_in=needs_fresh_sign_in,
+        needs_fresh_sign_in=flow.wants_fresh,
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )
 

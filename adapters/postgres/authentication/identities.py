@@ -5,13 +5,11 @@ from typing import Final
 from uuid import UUID
 
 from adapters.postgres.applications.end_users import to_identity
-from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.locks import SUBJECTS
-from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.accounts.model.email_queue import AddedSignInMethod
 from core.applications.model.users import LinkedIdentity
-from core.authentication.model.identities import Identity, IdentityMatch, ProviderTicket, ProviderToken, TokenRenewal
+from core.authentication.model.identities import Identity, IdentityMatch, ProviderToken, TokenRenewal
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email
@@ -19,16 +17,6 @@ from ports.crypto import SecretContext, Vault
 
 # The identities of a user in one context. %(service_id)s is null for the account itself.
 OF_CONTEXT: Final = "user_id = %(user_id)s and service_id is not distinct from %(service_id)s"
-
-TICKET: Final = Record(ProviderTicket, "t")
-# The foreign key holds the session until the transaction ends. ACCOUNT_IS_USABLE and MAY_IMPERSONATE
-# are missing, because the caller has checked the session under the lock on the account.
-INSERT_TICKET: Final = TICKET.insert(
-    "link_tickets",
-    source=f"""
-    from sessions s where s.id = %(session_id)s and s.user_id = %(user_id)s and {SESSION_NOT_ENDED} for key share
-    returning 1""",
-)
 
 
 def access_token_context(row: str) -> SecretContext:
@@ -154,19 +142,6 @@ class Identities(SealingRepository):
 
     def _sealed(self, identity_id: UUID, tokens: ProviderTokens) -> dict[str, object]:
         return sealed(self._vault, tokens, access_token_context(str(identity_id)), refresh_token_context(str(identity_id)))
-
-    async def find_ticket(self, token_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTicket | None:
-        sql = f"""
-            select {TICKET.columns} from link_tickets t
-            where token_hash = %(token_hash)s and provider = %(provider)s and expires_at > %(now)s"""
-        return await self._one(TICKET.read, sql, token_hash=token_hash, provider=provider, now=now)
-
-    async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
-        sql = "delete from link_tickets where token_hash = %(token_hash)s and expires_at > %(now)s"
-        return await self._run(sql, token_hash=token_hash, now=now) == 1
-
-    async def add_ticket(self, ticket: ProviderTicket) -> bool:
-        return await self._exists(INSERT_TICKET, **TICKET.values(ticket), now=ticket.created_at)
 
     async def remove_all(self, user_id: UUID) -> None:
         await self._run("delete from identities where user_id = %(user_id)s", user_id=user_id)

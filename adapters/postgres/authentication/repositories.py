@@ -11,6 +11,7 @@ from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.openid_facts import OpenIdFacts
 from adapters.postgres.authentication.organization_sessions import OrganizationSessions
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
+from adapters.postgres.authentication.provider_trips import ProviderTrips
 from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
 from adapters.postgres.authentication.sent_forms import SentForms
@@ -35,6 +36,7 @@ class AuthenticationRepositories(Scope):
     openid_facts = repository(OpenIdFacts)
     organization_sessions = repository(OrganizationSessions)
     personal_tokens = repository(PersonalTokens)
+    provider_trips = repository(ProviderTrips)
     reauthentications = repository(Reauthentications)
     refresh_tokens = repository(RefreshTokens)
     sent_forms = repository(SentForms)

@@ -9,7 +9,6 @@ from adapters.postgres.federation.oauth.pushed_requests import PushedRequests
 from adapters.postgres.federation.saml.configuration import Saml
 from adapters.postgres.federation.saml.logout import SamlLogouts
 from adapters.postgres.federation.saml.sign_on import SamlSignOns
-from adapters.postgres.federation.upstream.social import ProviderStates
 
 
 class FederationRepositories(Scope):
@@ -19,7 +18,6 @@ class FederationRepositories(Scope):
     client_assertions = repository(UsedAssertions)
     consents = repository(Consents)
     device_codes = repository(DeviceCodes)
-    provider_states = repository(ProviderStates)
     pushed_requests = repository(PushedRequests)
     saml = repository(Saml)
     saml_logouts = repository(SamlLogouts)

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from core.accounts.model.devices import Location
 from core.authentication.flow.model import Flow
+from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 
 
@@ -39,3 +40,15 @@ class EmailAttempt:
     code: str | None = field(repr=False)  # None until the email is prepared
     subject: bytes  # the key of the counter
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderTrip:
+    """The trip of a browser to an identity provider, or the ticket for one. Times are UTC."""
+
+    flow: Flow
+    provider: ConnectionSlug
+    scopes: tuple[str, ...] | None = None  # configured for the service, or None for the default
+    user_id: UUID | None = None  # the user who must return, to link an account or to reauthenticate
+    begun_at: datetime
+    expires_at: datetime

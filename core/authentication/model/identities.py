@@ -36,20 +36,6 @@ class NoProviderToken(NotFound):
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderTicket:
-    """A permission to go to a provider for a session: to link an account there, or to reauthenticate. Stored as SHA-256. Times are UTC."""
-
-    token_hash: bytes
-    user_id: UUID
-    session_id: UUID
-    browser_session_id: UUID | None  # the browser that it belongs to; None if the session has no browser
-    provider: ConnectionSlug
-    created_at: datetime
-    expires_at: datetime
-    after: str | None = None  # None to link an account, or else the path where the browser continues after the reauthentication
-
-
-@dataclass(frozen=True, slots=True)
 class Identity:
     """An account at a provider that is linked to a user's account, with the tokens of the provider. Times are UTC."""
 

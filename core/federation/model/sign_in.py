@@ -2,19 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Final
-from uuid import UUID
 
 from core.authentication.flow.model import Flow
-from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.openid import Scope
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.saml.model.configuration import NameIdFormat
-from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
-from core.kernel.providers import FederatedIdentity
 
 STATE_TTL: Final = timedelta(minutes=15)
 MAX_STATE_LENGTH: Final = 100  # characters; our own states are shorter
@@ -72,44 +68,6 @@ class ProviderSignIn:
     user_code: str | None = None  # the code of a device, for the page that approves it
     after: str | None = None  # a path
     flow: Flow | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderTarget:
-    """The session for which a browser goes to an identity provider. All are None for a sign-in, which starts one."""
-
-    user_id: UUID | None = None
-    session_id: UUID | None = None
-    browser_session_id: UUID | None = None
-    reauthenticates: bool = False  # otherwise it links an identity
-
-
-NO_TARGET: Final = ProviderTarget()
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderState:
-    """The state of a browser at an identity provider, where its user signs in or links an account. Times are UTC."""
-
-    state_hash: bytes  # SHA-256 of the parameter `state`
-    browser_hash: bytes  # SHA-256 of the browser's device cookie
-    provider: ConnectionSlug
-    org_id: UUID | None
-    service_id: UUID | None  # None for the platform itself
-    user_id: UUID | None  # the user who links an account or reauthenticates, or None for a sign-in
-    session_id: UUID | None  # the session in which that user started
-    browser_session_id: UUID | None  # the browser session in which that user must return
-    reauthenticates: bool
-    scopes: tuple[str, ...] | None  # configured for the service, or None for the default
-    after: str  # the path where the browser continues
-    created_at: datetime
-    expires_at: datetime
-
-    def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
-        """Return the identity to link in the context of this state."""
-        return PendingIdentity(
-            self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

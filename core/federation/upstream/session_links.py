@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts import events as accounts_events
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
+from core.authentication.flow.challenges import ProviderTrip
+from core.authentication.flow.model import Target
 from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.sessions import OtherIdentity
 from core.authentication.reauthentication import reauthentication
-from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, ProviderState, SignedInAsAnotherUser
+from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
+from core.federation.upstream.provider_method import to_link
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import SessionEnded, refuse
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def complete_for_session(
-    ports: Ports, caller: Caller, pending: ProviderState, identity: FederatedIdentity, visitor: Visitor | None
+    ports: Ports, caller: Caller, trip: ProviderTrip, identity: FederatedIdentity, visitor: Visitor | None
 ) -> None:
     """Link the identity to the account of the user who started, or store that they signed in again.
 
@@ -36,42 +40,40 @@ async def complete_for_session(
     Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, AccountGone, SessionEnded; to link,
     SignInNotRecent, IdentityLinkedToAnother, AlreadyLinked; otherwise OtherIdentity.
     """
-    assert pending.user_id is not None, "a state for a session has a user"
-    assert pending.session_id is not None, "a state for a session has a session"
-    if visitor is not None and visitor.user_id != pending.user_id:
+    session_id, provider = trip.flow.session_id or refuse(SessionEnded), trip.provider
+    if visitor is not None and visitor.user_id != trip.user_id:
         raise SignedInAsAnotherUser
-    if visitor is None or visitor.session_id != pending.browser_session_id:
+    if visitor is None or visitor.session_id != trip.flow.first_session_id:
         raise LinkOfAnotherBrowser
-    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=pending.session_id, address=caller.address, agent=caller.agent)
+    person = Person(user_id=visitor.user_id, email=visitor.email, session_id=session_id, address=caller.address, agent=caller.agent)
     now = ports.clock.now()
     async with ports.storage.transaction(by=person) as tx:
-        await tx.identities.lock_subject(pending.provider, identity.issuer, identity.subject)
+        await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
         account = await lock_own_account(tx, person, now)
-        match = await tx.identities.match(pending.provider, identity.issuer, identity.subject, None)
-        if pending.reauthenticates:
+        match = await tx.identities.match(provider, identity.issuer, identity.subject, None)
+        if trip.flow.target is Target.REAUTHENTICATION:
             if match is None or match.user_id != account.id:
                 raise OtherIdentity
-            proof = first_proof(pending.provider, now, is_fresh=identity.is_fresh)
-            await reauthentication.complete_at_provider(tx, account, person.session_id, pending.provider, proof)
+            proof = first_proof(provider, now, is_fresh=identity.is_fresh)
+            await reauthentication.complete_at_provider(tx, account, person.session_id, provider, proof)
             return
-        await _check_sign_ins(ports, tx, pending, visitor, now)
+        await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
-        if not await tx.identities.add(pending.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
+        if not await tx.identities.add(to_link(trip, identity, known_elsewhere=match is not None).of(account.id, now)):
             raise AlreadyLinked
-        await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=pending.provider)
-        tx.record(accounts_events.identity_linked(account.id, pending.provider))
+        await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=provider)
+        tx.record(accounts_events.identity_linked(account.id, provider))
 
 
-async def _check_sign_ins(ports: Ports, tx: Transaction, pending: ProviderState, visitor: Visitor, now: datetime) -> None:
+async def _check_sign_ins(ports: Ports, tx: Transaction, trip: ProviderTrip, session_id: UUID, visitor: Visitor, now: datetime) -> None:
     """Check again, under the lock of the account, what `begin_with_ticket` demanded: the user may have turned on a second factor since.
 
     Raises: SessionEnded; SignInNotRecent.
     """
-    assert pending.session_id is not None, "a state for a session has a session"
-    sessions = {pending.session_id}
-    if await tx.session_sign_ins.browser_of(pending.session_id, visitor.user_id) is None:
+    sessions = {session_id}
+    if await tx.session_sign_ins.browser_of(session_id, visitor.user_id) is None:
         sessions.add(visitor.session_id)
-    for session_id in sessions:
-        session = await tx.session_contexts.load(session_id, visitor.user_id, None, now) or refuse(SessionEnded)
-        check_sign_in(session.sign_in, SignInAge.FRESH, ports.policy, pending.created_at)
+    for used in sessions:
+        session = await tx.session_contexts.load(used, visitor.user_id, None, now) or refuse(SessionEnded)
+        check_sign_in(session.sign_in, SignInAge.FRESH, ports.policy, trip.begun_at)

@@ -15,7 +15,16 @@ from ports.storage.authentication.credentials import (
     UsedProofs,
     UsedProofsCleaning,
 )
-from ports.storage.authentication.flows import EmailAttempts, EmailChallenges, EmailChallengesRead, Flows, FlowsRead, FlowSteps
+from ports.storage.authentication.flows import (
+    EmailAttempts,
+    EmailChallenges,
+    EmailChallengesRead,
+    Flows,
+    FlowsRead,
+    FlowSteps,
+    ProviderTrips,
+    ProviderTripsRead,
+)
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -67,6 +76,8 @@ class AuthenticationReading(Protocol):
     @property
     def personal_tokens(self) -> PersonalTokensRead: ...
     @property
+    def provider_trips(self) -> ProviderTripsRead: ...
+    @property
     def reauthentications(self) -> ReauthenticationsRead: ...
     @property
     def refresh_tokens(self) -> RefreshTokensRead: ...
@@ -107,6 +118,8 @@ class AuthenticationTransaction(Protocol):
     def organization_sessions(self) -> OrganizationSessions: ...
     @property
     def personal_tokens(self) -> PersonalTokens: ...
+    @property
+    def provider_trips(self) -> ProviderTrips: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
     @property

@@ -10,7 +10,6 @@ from core.authentication.model.dpop import NonceKey
 from core.authentication.model.identities import (
     Identity,
     IdentityMatch,
-    ProviderTicket,
     ProviderToken,
     ServiceOAuthCredentials,
     TokenRenewal,
@@ -24,9 +23,6 @@ from core.kernel.values import Email, Page, PageResult
 
 class IdentitiesRead(Protocol):
     """Read access to linked identities. The context is the service with the id `service_id`, or the account itself if it is None."""
-
-    async def find_ticket(self, token_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTicket | None:
-        """Return a ticket that can still be used."""
 
     async def list_of_user(self, user_id: UUID, service_id: UUID | None) -> list[LinkedIdentity]:
         """Return the user's identities in this context, oldest link first."""
@@ -77,12 +73,6 @@ class Identities(IdentitiesRead, Protocol):
 
     async def release_renewal(self, renewal: TokenRenewal) -> None:
         """Release the lease, so that other requests can take it."""
-
-    async def consume_ticket(self, token_hash: bytes, now: datetime) -> bool:
-        """Use up a ticket. Of several concurrent calls, exactly one gets True. The account need not be locked."""
-
-    async def add_ticket(self, ticket: ProviderTicket) -> bool:
-        """Add a ticket if its session is live. Return whether it was added."""
 
     async def remove_all(self, user_id: UUID) -> None:
         """Unlink all identities of the user, in the account and in all services."""

@@ -6,8 +6,9 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.challenges import EmailAttempt, EmailChallenge
+from core.authentication.flow.challenges import EmailAttempt, EmailChallenge, ProviderTrip
 from core.authentication.flow.model import CodeAttempt, Flow
+from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 
 
@@ -109,3 +110,24 @@ class EmailAttempts(Protocol):
 
         Raises: SealBroken.
         """
+
+
+class ProviderTripsRead(Protocol):
+    """Read access to tickets for trips of browsers to identity providers."""
+
+    async def by_ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
+        """Return the ticket with this hash for this provider. It is not used up."""
+
+
+class ProviderTrips(ProviderTripsRead, Protocol):
+    """The trips of browsers to identity providers."""
+
+    async def start(self, trip: ProviderTrip, state_hash: bytes | None) -> bool:
+        """Store the newest trip of a flow, and add the flow if it is not stored. Without a state, it is a ticket for a trip.
+
+        A ticket is used up by the browser that starts the trip. Return False, and change nothing, if the
+        flow has ended, the ticket was used before, or the session that the flow is for has ended.
+        """
+
+    async def take(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
+        """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""

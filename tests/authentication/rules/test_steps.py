@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.authentication.flow.steps import CLOCK_LEEWAY, FRESH_TTL, Agreement, Facts, Needs, Step, next_step
+from core.authentication.flow.steps import CLOCK_LEEWAY, FRESH_TTL, Consents, Facts, Needs, Step, next_step
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, complete, covers, first_proof, strength_of
 
@@ -18,7 +18,7 @@ BEGUN_AT = NOW - 10 * MINUTE
 EARLIER, LATER = NOW - 30 * MINUTE, NOW - 5 * MINUTE
 FIRST, NEXT, USER, OTHER = (UUID(int=number) for number in range(1, 5))
 ONE, TWO = Strength.ONE, Strength.TWO
-COVERED, FIRST_TIME, SCOPES = Agreement
+COVERED, FIRST_TIME, SCOPES = Consents
 PAGES = {Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR, Step.ENROLL, Step.CONFIRM, Step.CONSENT, Step.SELECT}
 ASKS_FOR_PROOF = {Step.SIGN_IN, Step.SIGN_UP, Step.LOGIN_REQUIRED}
 
@@ -165,7 +165,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD_TRUSTED, wished=TWO, is_silent=True), Step.CHECK_ACCESS),
         (asks(FRESH_TRUSTED, wished=TWO, keeps_trust=False), Step.SIGN_IN),
     ],
-    "Agreement": [
+    "Consents": [
         (OLD, Step.CHECK_ACCESS),
         (OLD_TRUSTED, Step.CHECK_ACCESS),
         (OLD_AT_PROVIDER, Step.CHECK_ACCESS),
@@ -241,7 +241,7 @@ FACTS = st.builds(
     session=st.one_of(st.none(), st.builds(BrowserSession, st.sampled_from([FIRST, NEXT]), st.none(), PROOFS)),
     user_id=st.just(USER),
     factors=st.sampled_from([PASSWORD, APP]),
-    agreement=st.sampled_from([None, *Agreement]),
+    agreement=st.sampled_from([None, *Consents]),
     has_agreed=st.booleans(),
     has_selected=st.booleans(),
 ).filter(lambda facts: not (facts.needs.is_silent and facts.proofs))
@@ -325,8 +325,8 @@ def test_a_sign_in_is_refused_only_when_it_is_fresh(facts: Facts) -> None:
 
 @pytest.mark.slow
 @REPEATABLE
-@given(SIGNED_IN, st.sampled_from(Agreement))
-def test_the_end_meets_all_needs(facts: Facts, agreement: Agreement) -> None:
+@given(SIGNED_IN, st.sampled_from(Consents))
+def test_the_end_meets_all_needs(facts: Facts, agreement: Consents) -> None:
     facts = replace(facts, agreement=agreement)
     if next_step(facts) is not Step.DONE:
         return
@@ -347,7 +347,7 @@ def test_the_end_meets_all_needs(facts: Facts, agreement: Agreement) -> None:
 def test_access_is_checked_only_for_a_session_that_is_enough(facts: Facts) -> None:
     step = next_step(replace(facts, agreement=None))
     if step is not Step.CHECK_ACCESS:
-        assert {next_step(replace(facts, agreement=agreement)) for agreement in Agreement} == {step}
+        assert {next_step(replace(facts, agreement=agreement)) for agreement in Consents} == {step}
 
 
 @pytest.mark.slow

@@ -10,23 +10,21 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, FlowEnded, Target
-from core.federation import provider_callback
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderConsentDenied, ProviderSignIn
-from core.federation.oauth import target
+from core.authentication.flow.model import Flow, FlowEnded
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
 from core.federation.oauth.model.authorization import AuthorizationRequest
-from core.federation.provider_callback import (
-    CallbackResult,
+from core.federation.upstream import trips
+from core.federation.upstream.trips import (
+    Authenticated,
+    ErrorReported,
     IdentityLinked,
     NotSignedInAgain,
     ProviderReturn,
     SignedInAgain,
-    SignInFailed,
-    SignInStep,
+    TripResult,
 )
-from core.federation.upstream import social
 from core.kernel.connections import PLATFORM_CONNECTIONS
-from core.kernel.errors import ProviderFailed, refuse
+from core.kernel.errors import refuse
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.values import parse_id
@@ -40,7 +38,6 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import flow_at
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -87,7 +84,7 @@ async def start(provider: str) -> Response:
         after=safe_next(arguments["next"]) if arguments.get("next") else None,
         flow=await _flow(arguments.get("flow")),
     )
-    url = await social.begin(ports(), caller(), provider, browser, app_context().base_url, sign_in, await visitor())
+    url = await trips.begin(ports(), caller(), await visitor(), provider, browser, app_context().base_url, sign_in)
     await keep_taken(browser)
     return redirect(url, 302)
 
@@ -99,7 +96,7 @@ async def _flow(flow_id: str | None) -> Flow | None:
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
     user = await visitor()
     try:
-        return redirect(await social.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user), 302)
+        return redirect(await trips.begin_with_ticket(ports(), caller(), provider, browser, app_context().base_url, ticket, user), 302)
     except BrowserSignInNeeded:
         return redirect(to_sign_in().headers["Location"], 302)
     except SignInNotRecent:
@@ -133,34 +130,24 @@ async def callback(provider: str) -> Response:
         browser=cookies.device_cookie(),
         state=arguments.get("state"),
         answer=ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss")),
-        session_cookie=cookies.session_cookie(),
     )
     try:
-        result = await provider_callback.finish(ports(), caller(), returned, app_context().base_url)
+        result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
     return await _to_response(result)
 
 
-async def _to_response(result: CallbackResult) -> Response:
+async def _to_response(result: TripResult) -> Response:
     match result:
-        case SignInFailed(refusal, next_path):
-            return await _failed(refusal, await flow_at(next_path))
-        case SignInStep(method, next_path):
-            return await sign_in_browser(method, await flow_at(next_path))
+        case ErrorReported(answer, code):
+            request_record().error_code = code
+            return to_application(answer, 302)
+        case Authenticated(flow, method):
+            return await sign_in_browser(method, flow)
         case SignedInAgain(next_path):
             return redirect(next_path)
         case NotSignedInAgain(refusal, next_path):
             return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
         case IdentityLinked():
             return redirect(IDENTITIES_PATH, notice="account-linked")
-
-
-async def _failed(refusal: ProviderConsentDenied | ProviderFailed, flow: Flow) -> Response:
-    """Return the redirect that reports the failure to the waiting application. Raises: the failure, if no application waits."""
-    error = "access_denied" if isinstance(refusal, ProviderConsentDenied) else "server_error"
-    answer = await target.fail(ports(), flow, error, app_context().base_url) if flow.target is Target.OAUTH else None
-    if answer is None:
-        raise refusal
-    request_record().error_code = refusal.code
-    return to_application(answer, 302)

@@ -1,0 +1,365 @@
+"""Trips of browsers to identity providers: to sign in, to link an account, or to sign in again for a session.
+
+The browser goes to the identity provider with a state, and returns once with this state and a code.
+We exchange the code for the identity of the user. Applications get no code or token here: the flow
+continues at their request (security A-4, A-7, O-1, O-5, O-6).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlencode
+from uuid import UUID
+
+from core.applications.model.services import Service
+from core.authentication import oauth_credentials
+from core.authentication.flow.challenges import ProviderTrip
+from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
+from core.authentication.model.identities import ProviderUnknown, parse_provider
+from core.authentication.model.login import LoginFailure
+from core.federation.model.sign_in import (
+    MAX_STATE_LENGTH,
+    STATE_TTL,
+    BrowserSignInNeeded,
+    LinkOfAnotherBrowser,
+    LinkTicketInvalid,
+    ProviderAnswer,
+    ProviderAnswerInvalid,
+    ProviderConsentDenied,
+    ProviderSignIn,
+    ProviderStateUnknown,
+    SignedInAsAnotherUser,
+)
+from core.federation.oauth import authorization as oauth
+from core.federation.oauth import target as oauth_target
+from core.federation.oauth.model import device_flow
+from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest, AuthorizationResponse, check_request
+from core.federation.upstream import session_links
+from core.federation.upstream.provider_method import ProviderIdentity
+from core.kernel.access import OrganizationNotFound, require_sign_in
+from core.kernel.callers import OrganizationStatus, Visitor
+from core.kernel.causes import Caller
+from core.kernel.connections import ConnectionSlug
+from core.kernel.errors import OrganizationNotActive, ProviderFailed, Refusal, refuse
+from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.providers import AuthenticationRequest, ReauthenticationNotConfirmed
+from core.kernel.sign_in_age import SignInAge
+from core.kernel.values import base64url, digest, is_printable, new_secret
+
+if TYPE_CHECKING:
+    from core.kernel.providers import FederatedIdentity
+    from ports import Ports
+
+_CODE_OR_ERROR: Final = re.compile("[ -~]{1,4096}")  # RFC 6749 appendices A.7 and A.11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderReturn:
+    """The answer that a browser brings from an identity provider, and the browser's secrets."""
+
+    provider_name: str
+    browser: str | None = field(repr=False)  # the secret in the device cookie
+    state: str | None = field(repr=False)
+    answer: ProviderAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReported:
+    """The response that reports a failed sign-in to the application, and the code of the failure."""
+
+    response: AuthorizationResponse
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """The provider authenticated a user, who is now signed in with this method in this flow."""
+
+    flow: Flow
+    method: ProviderIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityLinked:
+    """The identity was linked to the account of the user in this browser."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedInAgain:
+    """The user of a session signed in again. The browser continues at `next_path`."""
+
+    next_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotSignedInAgain:
+    """The user of a session did not sign in again. At `next_path` they can choose another way."""
+
+    refusal: Refusal
+    next_path: str
+
+
+TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | NotSignedInAgain
+
+
+# The sign-in page
+
+
+async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[ConnectionSlug, str]:
+    """Return the path that starts a sign-in at each available identity provider.
+
+    A provider is available if the platform or the application that waits for the flow has credentials there.
+    With `fresh_only`, return only providers that can reauthenticate the user.
+    """
+    configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
+    service_providers: list[ConnectionSlug] = []
+    if configured and service is not None:
+        async with ports.storage.reading() as read:
+            service_providers = await read.oauth_credentials.list_providers(service.org_id, service.id)
+    query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
+    available = oauth_credentials.platform_providers(ports).union(service_providers)
+    return {provider: f"/auth/{provider}?{query}" for provider in configured if provider in available}
+
+
+# To the provider
+
+
+async def begin(
+    ports: Ports, caller: Caller, visitor: Visitor | None, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn
+) -> str:
+    """Return the URL of the provider that starts a sign-in there.
+
+    `device_cookie` is the secret in the browser's device cookie.
+
+    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; FlowEnded; the
+    errors of `oauth.validate` and `authorization.check_request`.
+    """
+    provider = _find_provider(ports, provider_name)
+    flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
+    if flow is None:
+        return sign_in.request.path
+    return await _start(ports, caller, flow, provider, device_cookie, base_url)
+
+
+async def _begin_flow(
+    ports: Ports, caller: Caller, visitor: Visitor | None, sign_in: ProviderSignIn, browser_hash: bytes, base_url: str
+) -> Flow | None:
+    """Return the flow of a sign-in that starts here. None: the authorization endpoint reports to the application why it refuses.
+
+    A request with `org` alone comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in
+    to their own account.
+    """
+    now, request = ports.clock.now(), sign_in.request
+    if sign_in.user_code is not None:
+        async with ports.storage.reading() as read:
+            client = await oauth.find_service(read, request)
+        org_id, service_id = (None, None) if client is None else (client[0].org_id, client[0].id)
+        return new_flow(
+            now, Target.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
+        )
+    if sign_in.after is not None:
+        return new_flow(now, Target.PAGE, sign_in.after, browser_hash)
+    if request.org is not None and request == AuthorizationRequest(org=request.org):
+        await _require_active(ports, request.org)
+        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
+    authorization = await oauth.validate(ports, request)
+    check_request(authorization)
+    try:
+        waiting = oauth_target.check(ports, authorization, base_url)
+    except AuthorizationRefused:
+        return None
+    return await oauth_target.begin(ports, caller, visitor, waiting, browser_hash)
+
+
+async def _require_active(ports: Ports, org_slug: str) -> None:
+    """Check that the organization is active. Raises: OrganizationNotFound, OrganizationNotActive."""
+    if not is_printable(org_slug):
+        raise OrganizationNotFound
+    async with ports.storage.reading() as read:
+        status = await read.organizations.status_by_slug(org_slug) or refuse(OrganizationNotFound)
+    if status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+
+
+async def begin_with_ticket(
+    ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor: Visitor | None
+) -> str:
+    """Return the URL of the provider at which the user links an account, or signs in again for their session.
+
+    Source: security O-6.
+
+    The browser opened a URL with a ticket. `visitor` is the user who is signed in in this browser. The
+    ticket works only in the browser of the session that it was made for. If that session has none, the
+    user shows with a fresh sign-in that the browser is theirs. Other browsers do not use the ticket up.
+
+    Raises: ProviderUnknown, LinkTicketInvalid, BrowserSignInNeeded, SignedInAsAnotherUser, LinkOfAnotherBrowser, SignInNotRecent.
+    """
+    provider, now = _find_provider(ports, provider_name), ports.clock.now()
+    async with ports.storage.reading() as read:
+        trip = await read.provider_trips.by_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
+    flow = trip.flow
+    if visitor is None:
+        raise BrowserSignInNeeded if flow.first_session_id is None else LinkOfAnotherBrowser
+    # An attacker could send a ticket's URL to a victim, to link the victim's provider account to
+    # the attacker's account.
+    if visitor.user_id != trip.user_id:
+        raise SignedInAsAnotherUser
+    if flow.first_session_id is None:
+        require_sign_in(visitor, SignInAge.FRESH, ports.policy, now)
+    elif visitor.session_id != flow.first_session_id:
+        raise LinkOfAnotherBrowser
+    flow = replace(
+        flow, browser_hash=digest(device_cookie), secret_hash=None, first_session_id=visitor.session_id, expires_at=now + STATE_TTL
+    )
+    return await _start(ports, caller, flow, provider, device_cookie, base_url, trip.user_id)
+
+
+async def _start(
+    ports: Ports,
+    caller: Caller,
+    flow: Flow,
+    provider: ConnectionSlug,
+    device_cookie: str,
+    base_url: str,
+    user_id: UUID | None = None,
+) -> str:
+    now, state, service = ports.clock.now(), new_secret(), None
+    if flow.org_id is not None and flow.service_id is not None:
+        async with ports.storage.reading() as read:
+            service = await read.services.by_id(flow.org_id, flow.service_id) or refuse(FlowEnded)
+    scopes = None if service is None else _scopes(service, provider)
+    trip = ProviderTrip(flow=flow, provider=provider, scopes=scopes, user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
+    request = await _authentication_request(ports, trip, state, device_cookie, base_url)
+    async with ports.storage.transaction(by=caller) as tx:
+        if not await tx.provider_trips.start(trip, digest(state)):
+            raise FlowEnded if user_id is None else LinkTicketInvalid
+    return ports.providers.authorization_url(provider, request)
+
+
+def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
+    provider = parse_provider(provider_name)
+    if ports.providers.find(provider) is None:
+        raise ProviderUnknown
+    return provider
+
+
+def _scopes(service: Service, provider: ConnectionSlug) -> tuple[str, ...] | None:
+    scopes: tuple[str, ...] | None = getattr(service, f"{provider}_scopes")
+    return scopes
+
+
+async def _authentication_request(ports: Ports, trip: ProviderTrip, state: str, device_cookie: str, base_url: str) -> AuthenticationRequest:
+    """Return the request to the provider. It is the same before the redirect and after it.
+
+    The nonce and the code verifier are derived from the state and the browser's cookie. The
+    database stores only hashes of the state and the cookie, so a reader of the database cannot
+    compute them. Another browser has another cookie, so its request does not match.
+    """
+
+    def derive(purpose: str) -> str:
+        return base64url(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256"))
+
+    return AuthenticationRequest(
+        client=await oauth_credentials.load_client(ports, trip.provider, trip.flow.org_id, trip.flow.service_id),
+        redirect_uri=f"{base_url}/auth/{trip.provider}/callback",
+        state=state,
+        nonce=derive("nonce"),
+        code_verifier=derive("verifier"),
+        scopes=trip.scopes,
+        fresh_since=_fresh_since(ports, trip),
+    )
+
+
+def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
+    """Return the time (UTC) since when the provider must have authenticated the user, or None if that does not matter.
+
+    It is that of the trip: in a flow that has been open for hours, the provider may have asked before.
+    """
+    if trip.flow.target is Target.REAUTHENTICATION:
+        connection = ports.providers.find(trip.provider)
+        return trip.begun_at if connection is not None and connection.can_reauthenticate else None
+    return trip.begun_at if trip.flow.wants_fresh else None
+
+
+# Back from the provider
+
+
+async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned: ProviderReturn, base_url: str) -> TripResult:
+    """Return the user whom the provider authenticated, or do for the session of the browser what it went to the provider for.
+
+    If the provider failed or the user refused, return the response that reports it to the waiting
+    application. Without a waiting application, raise the error, or return it to a user who wanted to
+    sign in again for their session.
+
+    Raises: ProviderUnknown, ProviderStateUnknown, ProviderConsentDenied, ProviderFailed; the errors of
+    `_fetch_identity` and `session_links.complete_for_session`.
+    """
+    browser, state = returned.browser, returned.state
+    trip, provider = None, parse_provider(returned.provider_name)
+    if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
+        async with ports.storage.transaction(by=caller) as tx:
+            trip = await tx.provider_trips.take(digest(state), digest(browser), provider, ports.clock.now())
+    if trip is None or browser is None or state is None:
+        ports.metrics.login_failed(LoginFailure.STATE)
+        raise ProviderStateUnknown
+    try:
+        return await _finish(ports, caller, visitor, trip, browser, state, returned.answer, base_url)
+    except Refusal as refusal:
+        if trip.flow.target is not Target.REAUTHENTICATION:
+            raise
+        return NotSignedInAgain(refusal, trip.flow.request)
+
+
+async def _finish(
+    ports: Ports,
+    caller: Caller,
+    visitor: Visitor | None,
+    trip: ProviderTrip,
+    browser: str,
+    state: str,
+    answer: ProviderAnswer,
+    base_url: str,
+) -> TripResult:
+    flow = trip.flow
+    try:
+        identity = await _fetch_identity(ports, trip, browser, state, base_url, answer)
+    except (ProviderConsentDenied, ProviderFailed) as failure:
+        error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
+        response = await oauth_target.fail(ports, flow, error, base_url) if flow.target is Target.OAUTH else None
+        if response is None:
+            raise
+        return ErrorReported(response, failure.code)
+    if flow.target not in (Target.LINK, Target.REAUTHENTICATION):
+        return Authenticated(flow, ProviderIdentity(trip, identity))
+    await session_links.complete_for_session(ports, caller, trip, identity, visitor)
+    return SignedInAgain(flow.request) if flow.target is Target.REAUTHENTICATION else IdentityLinked()
+
+
+async def _fetch_identity(
+    ports: Ports, trip: ProviderTrip, device_cookie: str, state: str, base_url: str, answer: ProviderAnswer
+) -> FederatedIdentity:
+    """Exchange the provider's code for the identity of the user.
+
+    Raises: ProviderAnswerInvalid for an answer that a provider never sends; ProviderConsentDenied
+    if the user, or their administrator, refused; ReauthenticationNotConfirmed, ProviderFailed,
+    ProviderUnknown.
+    """
+    try:
+        connection = ports.providers.find(trip.provider)
+        if answer.issuer is not None and not (connection and connection.is_issuer(answer.issuer)):
+            raise ProviderAnswerInvalid
+        if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
+            raise ProviderAnswerInvalid
+        if answer.error == "access_denied":
+            raise ProviderConsentDenied
+        if answer.error is not None or answer.code is None:
+            raise ProviderFailed(f"{trip.provider} answered with an error instead of a code")
+        request = await _authentication_request(ports, trip, state, device_cookie, base_url)
+        return await ports.providers.identify(trip.provider, request, answer.code)
+    except (ProviderAnswerInvalid, ProviderConsentDenied, ReauthenticationNotConfirmed, ProviderFailed):
+        ports.metrics.login_failed(LoginFailure.PROVIDER)
+        raise
