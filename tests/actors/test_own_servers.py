@@ -15,7 +15,8 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
-from core.authentication import email_sign_in
+from core.federation import email_sign_in
+from core.federation.sign_in import ApiTarget
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Email, digest, new_id
