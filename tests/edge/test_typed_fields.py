@@ -22,7 +22,7 @@ AS_TYPED: Final = {
     },
     "URLs": {
         *("acs_url", "slo_url", "url", "endpoint_url", "launch_url", "logo_url", "jwks_uri", "redirect_uris", "post_logout_redirect_uris"),
-        *("backchannel_logout_uri", "device_activation_uri", "identifier", "issuer", "picture", "profile", "website"),
+        *("backchannel_logout_uri", "device_activation_uri", "initiate_login_uri", "identifier", "issuer", "picture", "profile", "website"),
     },
     "names at other services": {"client_id", "entity_id", "email_attribute", "id_attribute", "subject", "audience", "billing_price_id"},
     "documents": {"metadata", "public_key", "jwks"},

@@ -42,6 +42,7 @@ SERVICE_FIELDS: Final = {
     "device_activation_uri": CANONICAL,
     "backchannel_logout_uri": CANONICAL,
     "jwks_uri": CANONICAL,
+    "initiate_login_uri": CANONICAL,
 }
 HOSTS: Final[dict[str, Callable[[str], str]]] = {"host": parse_host, "domain": Domain.parse}
 # Those of a request are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.

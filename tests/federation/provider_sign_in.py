@@ -38,7 +38,7 @@ class ProviderSignIn:
 
     async def complete(self, /, **query: str) -> Answer:
         """Go to the provider and back. Return the response of the callback."""
-        return await self.browser.open(await self.start(**query))
+        return await self.browser.open(await self.start(**query), follows=False)
 
     async def sign_in(self, /, **query: str) -> None:
         answer = await self.complete(**query)
@@ -66,5 +66,14 @@ class ProviderSignIn:
 
     async def snapshot(self) -> list[tuple[Any, ...]]:
         """Return all rows that a refused sign-in must not change."""
-        tables = ("users", "identities", "sessions", "devices", "events", "audit_log", "mails", "sign_in_flows")
+        tables = (
+            "users",
+            "identities",
+            "sessions",
+            "devices",
+            "events",
+            "audit_log",
+            "mails",
+            "(select * from sign_in_flows where user_id is not null)",
+        )
         return [row for table in tables for row in await run_sql(self.pool, f"select t::text from {table} t order by 1")]  # noqa: S608

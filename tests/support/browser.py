@@ -62,11 +62,11 @@ class FakeBrowser:
         self.cookies: dict[str, str] = {}
         self.code_path = ""  # of the step to which an answer has led last
 
-    async def open(self, path: str, *headers: Header, method: str = "GET") -> Answer:
-        """Open a page. If it leads to a step of a sign-in, return the page of the step."""
+    async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
+        """Open a page. If it leads to a step of a sign-in, return the page of the step, unless `follows` is false."""
         answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
         target = answer.headers.get("Location", "")
-        return await self.open(target, *headers) if FLOW.fullmatch(target) else answer
+        return await self.open(target, *headers) if follows and FLOW.fullmatch(target) else answer
 
     async def fill(self, page: Answer, **fields: str) -> Answer:
         """Fill in the first form of a page, and send it."""

@@ -25,19 +25,20 @@ TRIP: Final = Record(
 # The session of the user who links an account may not end before this row, which refers to it, is committed. ACCOUNT_IS_USABLE
 # and MAY_IMPERSONATE are missing, because the session is checked again when the browser returns.
 SESSION_LIVES: Final = f"""
-    (%(session_id)s::uuid is null or exists (select 1 from sessions s where s.id = %(session_id)s and {SESSION_NOT_ENDED} for key share))"""
+    (%(session_id)s::uuid is null or exists (
+        select 1 from sessions s
+        where s.id = %(session_id)s and s.user_id = %(challenge_user_id)s and {SESSION_NOT_ENDED} for key share))"""
 NAMES: Final = ("challenge", "challenge_hash", "challenge_user_id", "challenge_begun_at", "challenge_expires_at")
 ADD: Final = add_flow_sql(FLOW.insert("sign_in_flows", "identity", *NAMES, source=f"where {SESSION_LIVES} returning 1"))
-# A ticket is used up by the browser that opens it.
+# A ticket has a session and a secret. The browser that opens it uses it up.
 START: Final = f"""
     update sign_in_flows set
         browser_hash = %(browser_hash)s, secret_hash = %(secret_hash)s, first_session_id = %(first_session_id)s,
         challenge_id = null, challenge_email = null, challenge_code = null, {", ".join(f"{name} = %({name})s" for name in NAMES)},
         expires_at = %(expires_at)s
-    where id = %(id)s and closed_at is null and (browser_hash = %(browser_hash)s or browser_hash is null and target = any(%(tickets)s))
-      and {SESSION_LIVES}
+    where id = %(id)s and closed_at is null and {SESSION_LIVES}
+      and case when session_id is null then browser_hash = %(browser_hash)s else secret_hash is not null end
     returning 1"""
-TICKETS: Final = ["link", "reauthentication"]
 
 
 class ProviderTrips(FlowRepository):
@@ -55,7 +56,6 @@ class ProviderTrips(FlowRepository):
             challenge_begun_at=trip.begun_at,
             challenge_expires_at=trip.expires_at,
             now=trip.begun_at,
-            tickets=TICKETS,
             **push_out_parameters(),
         )
 

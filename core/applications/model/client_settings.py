@@ -46,6 +46,10 @@ class ClientKeysUriInvalid(Invalid):
     """The jwks_uri must start with https:// and contain a public host, but no user name and no fragment."""
 
 
+class InitiateLoginUriInvalid(Invalid):
+    """The initiate_login_uri must start with https:// and contain a host, but no user name and no fragment."""
+
+
 class ClientKeysTwice(Invalid):
     """An application has either jwks or jwks_uri. Remove the other one."""
 
@@ -79,6 +83,7 @@ class ClientSettings:
     required_acr: Literal["mfa"] | None = None  # every sign-in needs at least this authentication class
     require_pushed_authorization_requests: bool = False  # RFC 9126 section 6
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
+    initiate_login_uri: str | None = None  # where the application starts a sign-in (OpenID Connect Core section 4)
     always_ask_consent: bool = False  # in each sign-in, even of users who agreed before or are exempt by `is_trusted`
 
     @property
@@ -128,18 +133,14 @@ def thumbprint(key: Jwk) -> str:
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
     """Check the settings of an application with these redirect URIs.
 
-    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, EnterpriseSettingsInvalid.
+    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, InitiateLoginUriInvalid, EnterpriseSettingsInvalid.
     """
     if settings.has_keys and is_public:
         raise PublicClientHasKeys
     if settings.jwks is not None and settings.jwks_uri is not None:
         raise ClientKeysTwice
-    uri = settings.jwks_uri
-    if uri is not None:
-        if len(uri) > LONGEST_URL or not uri.startswith("https:"):
-            raise ClientKeysUriInvalid
-        if flaw := uris.web_flaw(uri):
-            raise ClientKeysUriInvalid(f"The jwks_uri is not allowed: {flaw}")
+    _check_uri(settings.jwks_uri, "jwks_uri", ClientKeysUriInvalid)
+    _check_uri(settings.initiate_login_uri, "initiate_login_uri", InitiateLoginUriInvalid)
     weak_settings = {
         "http redirect URIs": any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris),
         "the token endpoint as audience": settings.accepts_token_endpoint_audience,
@@ -148,6 +149,15 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
     weak = [name for name, is_used in weak_settings.items() if is_used]
     if settings.enterprise and weak:
         raise EnterpriseSettingsInvalid(f"High security (IPSIE SL1) does not allow {' and '.join(weak)}. Turn one or the other off.")
+
+
+def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
+    if uri is None:
+        return
+    if len(uri) > LONGEST_URL or not uri.startswith("https:"):
+        raise refusal
+    if flaw := uris.web_flaw(uri):
+        raise refusal(f"The {name} is not allowed: {flaw}")
 
 
 def check_limits(settings: ClientSettings, policy: Policy) -> None:

@@ -252,7 +252,7 @@ def _to_ascii(redirect_uris: Sequence[str]) -> tuple[str, ...]:
 _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
     **dict.fromkeys(SCOPES, _check_scopes),
     **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), _to_ascii),
-    **dict.fromkeys(("device_activation_uri", "backchannel_logout_uri", "jwks_uri"), uris.canonicalize),
+    **dict.fromkeys(("device_activation_uri", "backchannel_logout_uri", "jwks_uri", "initiate_login_uri"), uris.canonicalize),
     "jwks": client_settings.parse_keys,
 }
 

@@ -22,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "required_acr": "mfa",
     "require_pushed_authorization_requests": True,
     "dpop_bound_access_tokens": True,
+    "initiate_login_uri": "https://shop.example/login",
     "always_ask_consent": True,
 }
 

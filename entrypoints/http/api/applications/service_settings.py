@@ -99,6 +99,15 @@ class ServiceSettingsRequest(RequestModel):
         inputmode="url",
         refusals=(services.ActivationUriInvalid,),
     )
+    initiate_login_uri: Text | None = setting(
+        "sign-in",
+        "Login URL",
+        "Where your application starts a sign-in. Users whose sign-in took too long start again there.",
+        "The URL at which the application starts a sign-in (OpenID Connect Core section 4); null for none. It must start with https://. "
+        "Users whose sign-in took too long are led there.",
+        inputmode="url",
+        refusals=(client_settings.InitiateLoginUriInvalid,),
+    )
     email_sign_in: bool | None = setting(
         "sign-in",
         "Sign-in by email",

@@ -59,6 +59,7 @@ class ServiceResponse(ResponseModel):
     id_token_claims: bool = stored("id_token_claims", default=True)
     post_logout_redirect_uris: list[str] = stored("post_logout_redirect_uris", default=[])
     backchannel_logout_uri: str | None = stored("backchannel_logout_uri")
+    initiate_login_uri: str | None = stored("initiate_login_uri")
     jwks: JwkSetResponse | None = stored("jwks")
     jwks_uri: str | None = stored("jwks_uri")
     accepts_token_endpoint_audience: bool = stored("accepts_token_endpoint_audience", default=False)

@@ -12,12 +12,14 @@ from uuid import UUID
 
 from quart import Blueprint, Response, request
 
+from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
+from core.kernel import uris
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
@@ -69,10 +71,16 @@ def page_flow(path: str) -> Flow:
 async def _ended_page(flow_id: UUID | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
     service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
-    is_signed_in = await visitor_with_mfa() is not None
-    start = None if service is None else service.access.launch_url
-    name = None if start is None or service is None else service.name
-    return page_response(render("authentication/flow_ended.html", is_signed_in=is_signed_in, start=start or HOME_PATH, service=name))
+    start = None if service is None else _start_of(service)
+    values = {"start": start or HOME_PATH, "service": service.name if service and start else None}
+    return page_response(render("authentication/flow_ended.html", is_signed_in=await visitor_with_mfa() is not None, **values))
+
+
+def _start_of(service: Service) -> str | None:
+    """Return where users of an application start a sign-in, if it has said so."""
+    if service.initiate_login_uri is None:
+        return service.access.launch_url
+    return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
 
 
 async def flow_at(path: str) -> Flow:

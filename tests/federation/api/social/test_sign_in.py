@@ -21,7 +21,7 @@ from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, FakeBrowser, leads_to
+from tests.support.browser import ACCOUNT, FakeBrowser, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
@@ -264,10 +264,10 @@ async def test_the_second_factor_is_required(provider_sign_in: ProviderSignIn, p
         account_before = await read.accounts.by_id(account)
     assert account_before is not None
     factor = await add_mfa(ports, account_before)
-    assert leads_to(await provider_sign_in.complete(next="/app/account/devices")) == f"{CODE}?next=%2Fapp%2Faccount%2Fdevices"
+    assert is_step(leads_to(await provider_sign_in.complete(next="/app/account/devices")), "code")
     assert await provider_sign_in.user_id() is None
-    page = await provider_sign_in.browser.submit(CODE, CODE, code=factor.code(), next="/app/account/devices")
-    assert leads_to(page) == "/app/account/devices"
+    page = await provider_sign_in.browser.show_code(factor.code())
+    assert await provider_sign_in.browser.follow(leads_to(page)) == "/app/account/devices"
     assert await provider_sign_in.user_id() == account
     logins = await run_sql(provider_sign_in.pool, "select provider, success from login_events")
     assert logins == [(provider_sign_in.name, True)] * 2, "one before, and one after the code"

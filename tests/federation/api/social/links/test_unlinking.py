@@ -83,7 +83,7 @@ async def test_a_pending_second_factor_fails_after_the_unlinking(
     assert is_step(leads_to(await browser.complete(**SHOP)), "code")
     await use_in_sessions(provider_sign_in.pool, user)
     assert (await linked_client.unlink()).status == 200
-    assert (await browser.browser.submit(CODE, CODE, code=factor.code())).status == 401
+    assert (await browser.browser.show_code(factor.code())).status == 401
     assert await browser.user_id() is None
 
 

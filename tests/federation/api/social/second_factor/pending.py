@@ -1,6 +1,6 @@
 """Sign-ins that wait for the second factor."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from tests.fakes.provider import Person
@@ -21,5 +21,7 @@ async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, 
     return [(row[1], row[4]) for row in await provider_sign_in.identities()]
 
 
-async def pending_subjects(provider_sign_in: ProviderSignIn) -> list[tuple[Any, ...]]:
-    return await run_sql(provider_sign_in.pool, "select provider_user_id from pre_auths")
+async def pending_identities(provider_sign_in: ProviderSignIn) -> int:
+    """Return the number of identities that wait for the second factor. They are sealed."""
+    [[count]] = await run_sql(provider_sign_in.pool, "select count(identity) from sign_in_flows")
+    return int(count)

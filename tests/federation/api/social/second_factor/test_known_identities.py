@@ -9,7 +9,7 @@ from core.accounts.model.accounts import Account
 from ports import Ports
 from tests.fakes.provider import Person
 from tests.federation.api.social.requests import SHOP
-from tests.federation.api.social.second_factor.pending import pending_subjects, sign_in_until_code, subjects
+from tests.federation.api.social.second_factor.pending import pending_identities, sign_in_until_code, subjects
 from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import ACCOUNT, leads_to
 from tests.support.builders import Api, run_sql
@@ -39,7 +39,7 @@ async def test_an_identity_that_is_already_linked_gets_its_new_tokens_immediatel
     await sign_in_until_code(provider_sign_in)
     token_response = await api.get(f"/api/provider-token/{provider_sign_in.name}", token=token)
     assert token_response.json["access_token"].startswith("access-")
-    assert await pending_subjects(provider_sign_in) == [(None,)]
+    assert await pending_identities(provider_sign_in) == 0
 
 
 async def test_a_known_identity_is_linked_at_a_service_with_the_code(
