@@ -22,12 +22,12 @@ from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.values import digest, new_id, new_secret
 from ports import Ports
 from ports.storage import Transaction
-from tests.proof.access.table import DEVICE
 from tests.support.builders import run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
+DEVICE: Final = "d" * 43  # the cookie of a browser without a session
 COUNTRY: Final = "DE"  # the location of all addresses
 
 

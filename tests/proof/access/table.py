@@ -11,6 +11,7 @@ from core.authentication.browser import form_token
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
+from tests.proof.access.belongings import DEVICE
 from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
@@ -582,7 +583,6 @@ SHORT: Final = {
 }
 
 # A browser without a session and the fields of its forms, and a browser with one.
-DEVICE: Final = "d" * 43
 BROWSER: Final = {"gatehouse-device": DEVICE}
 WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
