@@ -16,6 +16,7 @@ from adapters.http.guard import AllowedTarget, parse_allowed_targets
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
 from core.kernel.connections import OFFICESUITE, PLATFORM_CONNECTIONS, Connection, ConnectionSettings, platform_connection
+from core.kernel.providers import ProviderClient
 from entrypoints.settings import Settings, SettingsInvalid
 
 MAX_HASHES_AT_ONCE: Final = 4
@@ -100,19 +101,17 @@ def hashes_at_once() -> int:
 
 def platform_connections(settings: Settings) -> list[Connection]:
     """Return the connections of the platform that are set up."""
-    return [
-        platform_connection(
-            slug,
-            ConnectionSettings(
-                client=settings.client_at(slug),
-                **{name: settings.of_provider(slug, name) or "" for name in URLS},
-                scopes=tuple(settings.of_provider(slug, "scopes").split()),
-                verifies_emails=slug != OFFICESUITE,  # whatever its tokens contain
-            ),
-        )
-        for slug in PLATFORM_CONNECTIONS
-        if settings.has_provider(slug)
-    ]
+    connections = []
+    for slug in PLATFORM_CONNECTIONS:
+        values = settings.of_connection(slug)
+        if values["token_url"] is not None:
+            secret, urls = values["client_secret"], {name: values.get(name) or "" for name in URLS}
+            client = None if secret is None else ProviderClient(values["client_id"], secret.get_secret_value())
+            scopes = tuple(values["scopes"].split())
+            # officesuite verifies no addresses, whatever its tokens contain.
+            connection_settings = ConnectionSettings(client=client, scopes=scopes, verifies_emails=slug != OFFICESUITE, **urls)
+            connections.append(platform_connection(slug, connection_settings))
+    return connections
 
 
 def payment_settings(settings: Settings) -> PaymentSettings | None:

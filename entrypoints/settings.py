@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.policy import PROVIDER_NAMES, Policy, SupportContact
-from core.kernel.providers import ProviderClient
 from entrypoints.bind import has_own_address
 from entrypoints.setting_types import (
     ApiUrl,
@@ -153,39 +152,31 @@ class Settings(BaseModel):
             raise ValueError("SSO_RECENT_SIGN_IN_TTL must be at least SSO_FRESH_SIGN_IN_TTL")
         if (self.billing_api_url is None) != (self.billing_api_key is None):
             raise ValueError("set both SSO_BILLING_API_URL and SSO_BILLING_API_KEY, or neither")
-        for provider in PLATFORM_CONNECTIONS:
-            self._check_provider(provider)
-        names = [self.display_name_of(provider) for provider in PLATFORM_CONNECTIONS if self.has_provider(provider)]
+        for slug in PLATFORM_CONNECTIONS:
+            self._check_connection(slug)
+        names = [self.display_name_of(slug) for slug in PLATFORM_CONNECTIONS if self.of_connection(slug)["token_url"]]
         if duplicate := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two identity providers are named {duplicate} on pages; set SSO_<PROVIDER>_DISPLAY_NAME for one of them")
         return self
 
-    def _check_provider(self, provider: ConnectionSlug) -> None:
-        """Refuse incomplete settings of a provider, because a misspelled name would switch it off silently."""
-        values = {name: getattr(self, name) for name in type(self).model_fields if name.startswith(f"{provider}_")}
-        client = {f"{provider}_client_id", f"{provider}_client_secret"}
-        endpoints = values.keys() - client - {f"{provider}_scopes", f"{provider}_display_name"}
+    def _check_connection(self, slug: ConnectionSlug) -> None:
+        """Refuse incomplete settings of a connection, because a misspelled name would switch it off silently."""
+        values = self.of_connection(slug)
+        client = {"client_id", "client_secret"}
+        endpoints = values.keys() - client - {"scopes", "display_name"}
         required = (endpoints if any(values.values()) else set()) | (client if any(values[name] is not None for name in client) else set())
-        if missing := sorted(f"SSO_{name.upper()}" for name in required if values[name] is None):
-            raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {provider}")
+        if missing := sorted(f"SSO_{slug}_{name}".upper() for name in required if values[name] is None):
+            raise ValueError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing for {slug}")
 
-    def has_provider(self, provider: ConnectionSlug) -> bool:
-        """Return whether the endpoints of the provider are set."""
-        return self.of_provider(provider, "token_url") is not None
+    def of_connection(self, slug: ConnectionSlug) -> dict[str, Any]:
+        """Return the settings of a connection of the platform, by their names without the slug."""
+        return {name.removeprefix(f"{slug}_"): value for name, value in self if name.startswith(f"{slug}_")}
 
-    def display_name_of(self, provider: ConnectionSlug) -> str:
-        """Return the name of the provider on pages: the setting, or else the name of the service that its address belongs to."""
-        host = urlsplit(self.of_provider(provider, "authorize_url") or "").hostname
-        return self.of_provider(provider, "display_name") or PROVIDER_HOSTS.get(host or "") or PROVIDER_NAMES[provider]
-
-    def client_at(self, provider: ConnectionSlug) -> ProviderClient | None:
-        """Return the OAuth client of the platform at the provider, or None."""
-        client_id, secret = self.of_provider(provider, "client_id"), self.of_provider(provider, "client_secret")
-        return None if client_id is None else ProviderClient(client_id, secret.get_secret_value())
-
-    def of_provider(self, provider: ConnectionSlug, name: str) -> Any:
-        """Return the setting of a provider by its name without the prefix, or None."""
-        return getattr(self, f"{provider}_{name}", None)
+    def display_name_of(self, slug: ConnectionSlug) -> str:
+        """Return the name of a connection on pages: the setting, or else the name of the service that its address belongs to."""
+        values = self.of_connection(slug)
+        host = urlsplit(values["authorize_url"] or "").hostname
+        return values["display_name"] or PROVIDER_HOSTS.get(host or "") or PROVIDER_NAMES[slug]
 
     @property
     def rate_limit_factor(self) -> float | None:
@@ -239,7 +230,7 @@ class Settings(BaseModel):
             billing_livemode=self.billing_livemode,
             frontend_url=self.frontend_url,
             common_passwords=read_common_passwords(self.common_passwords_file),
-            provider_names={provider: self.display_name_of(provider) for provider in PLATFORM_CONNECTIONS},
+            provider_names={slug: self.display_name_of(slug) for slug in PLATFORM_CONNECTIONS},
         )
 
 

@@ -60,11 +60,12 @@ COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     SealedColumn.OAUTH_CREDENTIALS: Column(
         oauth_credentials.secret_context,
         """
-        select service_id || '/' || provider, client_secret from oauth_credentials where service_id || '/' || provider > %(after)s
-        order by 1 limit %(limit)s for update""",
+        select x.service_id || '/' || c.slug, x.client_secret from service_connections x join connections c on c.id = x.connection_id
+        where x.client_secret is not null and x.service_id || '/' || c.slug > %(after)s
+        order by 1 limit %(limit)s for update of x""",
         """
-        update oauth_credentials set client_secret = %(value)s
-        where service_id = split_part(%(row)s, '/', 1)::uuid and provider = split_part(%(row)s, '/', 2)""",
+        update service_connections x set client_secret = %(value)s from connections c
+        where c.id = x.connection_id and x.service_id = split_part(%(row)s, '/', 1)::uuid and c.slug = split_part(%(row)s, '/', 2)""",
     ),
     SealedColumn.SAML_KEYS: _column(_by_id(saml.secret_context), "saml_certificates", "private_key"),
     SealedColumn.IDENTITY_ACCESS_TOKENS: _column(identities.access_token_context, "identities", "access_token"),

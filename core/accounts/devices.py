@@ -117,14 +117,14 @@ def refresh_device(device: Device, fingerprint: DeviceFingerprint, risk: LoginRi
 
 
 async def remember_device(
-    tx: Transaction, match: DeviceMatch, now: datetime, *, second_factor: bool = False, trust: bool = False
+    tx: Transaction, match: DeviceMatch, methods: tuple[str, ...], now: datetime, *, second_factor: bool = False, trust: bool = False
 ) -> str | None:
     """Store the device of a successful sign-in. The account has been locked since `match_device`.
 
-    `second_factor` means that it was verified in this sign-in. With `trust` as well, create a new
-    trust token, which replaces an earlier one, and return it.
+    `methods` are those of this sign-in. `second_factor` means that it was verified on this device. With `trust` as
+    well, create a new trust token, which replaces an earlier one, and return it.
     """
-    device, token = match.device, None
+    device, token = replace(match.device, methods=methods), None
     if second_factor:
         device = replace(device, mfa_at=now)
         if trust:

@@ -1,6 +1,6 @@
 """Events: sign-ins, linked identities, impersonation, and credentials at identity providers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -19,14 +19,17 @@ from core.kernel.values import rfc3339
 _SERVICE_SIGN_IN: Final = replace(EVENT_KINDS["user.login.success"], audited=False)
 
 
-def signed_in(user_id: UUID, provider: str, service: ServiceContext | None = None) -> Event:
+def signed_in(user_id: UUID, methods: Sequence[str], service: ServiceContext | None = None) -> Event:
     """A user signed in with all required factors. The audit log has only the sign-ins of members to Gatehouse itself.
 
-    `provider` is `password`, `email` or the name of an identity provider. The organization of the service
+    `methods` are those of `proofs.methods_of`: `password`, `email` or the name of an identity provider, and then
+    perhaps that of the second factor. The organization of the service
     receives the event. Without a service, the organizations of the user's confirmed memberships
     receive it.
     """
-    details = {"provider": provider, "service_id": str(service.id) if service else None}
+    details = {"provider": methods[0], "service_id": str(service.id) if service else None, "second_method": None}
+    if len(methods) > 1:
+        details["second_method"] = methods[1]
     if service is None:
         return Event(EVENT_KINDS["user.login.success"], str(user_id), of_person=user_id, details=details)
     return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -38,11 +39,16 @@ async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | Non
     return (connection and connection.settings.client) or refuse(ProviderUnknown)
 
 
-async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug) -> ServiceOAuthCredentials:
-    """Return the service's own credentials at this provider. Raises: ServiceNotFound, CredentialsNotSet."""
+async def list_own(ports: Ports, caller: OrganizationCaller, service_slug: str) -> Mapping[ConnectionSlug, ServiceOAuthCredentials]:
+    """Return the service's own credentials by provider. Raises: ServiceNotFound."""
     async with ports.storage.reading() as read:
         service = await read.services.by_slug(caller.acts_in.id, service_slug) or refuse(services_model.ServiceNotFound)
-        return await read.oauth_credentials.find(service.org_id, service.id, provider) or refuse(CredentialsNotSet)
+        return await read.oauth_credentials.list_of_service(service.org_id, service.id)
+
+
+async def load(ports: Ports, caller: OrganizationCaller, service_slug: str, provider: ConnectionSlug) -> ServiceOAuthCredentials:
+    """Return the service's own credentials at this provider. Raises: ServiceNotFound, CredentialsNotSet."""
+    return (await list_own(ports, caller, service_slug)).get(provider) or refuse(CredentialsNotSet)
 
 
 async def put(

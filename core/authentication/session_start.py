@@ -12,11 +12,11 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.authentication import events, sessions
-from core.authentication.model.login import PASSWORD, NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
+from core.authentication.model.login import NeedsCodeFlow, RedeemedGrant, SignedIn, VerifiedSignIn
 from core.authentication.model.sessions import NO_ENTITLEMENT, OpenIdSubject, SessionStart, TokenPair, TokenSubject
 from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
-from core.kernel.proofs import Method, first_method_of
+from core.kernel.proofs import Method, methods_of
 from core.kernel.values import digest, new_secret
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
         service, entitlement = await enroll_end_user(tx, sign_in.service, account.id, now)
         if service.refuses_passwords:  # the service can have changed while the password was hashed
             raise NeedsCodeFlow
-    has_second = any(proof.is_second for proof in sign_in.proofs)
-    device_token = await devices.remember_device(tx, sign_in.device, now, second_factor=has_second, trust=sign_in.trusts_device)
+    methods = methods_of(sign_in.proofs)
+    second_factor = any(proof.is_second for proof in sign_in.proofs)
+    device_token = await devices.remember_device(tx, sign_in.device, methods, now, second_factor=second_factor, trust=sign_in.trusts_device)
     start = SessionStart(
         id=person.session_id,
         user_id=account.id,
@@ -48,7 +49,7 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: VerifiedSignIn, 
     else:
         await tx.logins.begin_session(session, digest(secret), device)
     await _warn_of_risk(tx, account, device, now)
-    tx.record(events.signed_in(account.id, first_method_of(sign_in.proofs) or PASSWORD, sign_in.service))
+    tx.record(events.signed_in(account.id, methods, sign_in.service))
     return SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 
@@ -75,7 +76,7 @@ async def start_granted_session(ports: Ports, tx: Transaction, redeemed: Redeeme
     await tx.logins.begin_session(session, digest(secret), device)
     if device is not None:
         await _warn_of_risk(tx, account, device, now)
-    tx.record(events.signed_in(account.id, first_method_of(proofs) or PASSWORD, service))
+    tx.record(events.signed_in(account.id, methods_of(proofs), service))
     is_verified = account.email_verified_at is not None
     thumbprint = None if redeemed.key is None else redeemed.key.thumbprint
     return SignedIn(session, account.email, is_verified, redeemed.entitlement, secret, None, facts, redeemed.nonce, thumbprint)

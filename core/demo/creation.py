@@ -353,7 +353,7 @@ async def _ensure_end_user(seeding: _Seeding, caller: Member, service: Service, 
         await tx.assignments.add(service.org_id, service.id, [user.id], EnrollmentOrigin.ADMIN, now)
         tx.end_users.enroll_deferred(service.id, user.id, now)
         await tx.logins.begin_session(session, digest(new_secret()), None)
-        tx.record(authentication_events.signed_in(user.id, "password", context))
+        tx.record(authentication_events.signed_in(user.id, ("password",), context))
     return await _enable_mfa(seeding, user) if name == demo.MFA_USER else user
 
 

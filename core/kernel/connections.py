@@ -40,18 +40,13 @@ PLATFORM_CONNECTIONS: Final[Mapping[ConnectionSlug, tuple[UUID, ConnectionProtoc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """The settings of a connection.
+    """The settings of a connection. The last URLs depend on the protocol."""
 
-    `client` is the OAuth client of the connection's owner, or None if only services have credentials.
-    `scopes` are requested in addition to the identifying ones. `emails_url` is for plain OAuth only,
-    `issuer` and `jwks_url` for OpenID Connect.
-    """
-
-    client: ProviderClient | None
+    client: ProviderClient | None  # None: only services have credentials
     authorize_url: str
     token_url: str
     userinfo_url: str
-    scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()  # requested in addition to the identifying ones
     emails_url: str = ""
     issuer: str = ""
     jwks_url: str = ""
@@ -70,11 +65,8 @@ class Connection:
 
     @property
     def can_reauthenticate(self) -> bool:
-        """Return whether it can be told to authenticate the user again (OpenID Connect Core section 3.1.2.1).
-
-        Plain OAuth has no parameter for it.
-        """
-        return self.protocol is not ConnectionProtocol.OAUTH
+        """Return whether it can be told to authenticate the user again. Plain OAuth has no parameter for it."""
+        return self.protocol is ConnectionProtocol.OIDC
 
     def is_issuer(self, issuer: str) -> bool:
         """Return whether the `iss` parameter of a callback names this provider (RFC 9207)."""

@@ -124,6 +124,12 @@ def first_method_of(proofs: Proofs) -> str | None:
     return proof.provider or (proof.method and proof.method.value)
 
 
+def methods_of(proofs: Proofs) -> tuple[str, ...]:
+    """Return the names of the methods, as in the login records: of the first factor, and of the second one if it was proved."""
+    first, seconds = first_method_of(proofs), [proof.method.value for proof in proofs if proof.is_second and proof.method]
+    return (first or Method.PASSWORD.value, *seconds[-1:])  # sessions of earlier releases have no method
+
+
 def proved_at(proofs: Proofs) -> datetime:
     """Return the time (UTC) of the newest first factor. A second factor alone makes no sign-in newer."""
     return _newest_first_factor(proofs).at

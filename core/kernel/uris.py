@@ -31,7 +31,7 @@ WEB_PORTS: Final = frozenset({80, 443})
 FIRST_FREE_PORT: Final = 1024
 _DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 MAX_LABEL_LENGTH: Final = 63  # RFC 1035 section 2.3.4
-_NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
+NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
 _BAD_HOST: Final = "its host must be a host name without a dot at the end, an IPv4 address, or an IPv6 address in brackets."
 _Parts = tuple[str, str | None, int | None, str]
 
@@ -90,7 +90,7 @@ def web_flaw(uri: str) -> str | None:
     parts = _parse(uri)
     if isinstance(parts, str):
         return parts
-    return None if is_web_url(uri) else _NOT_WEB
+    return None if is_web_url(uri) else NOT_WEB
 
 
 def native_flaw(uri: str) -> str | None:
@@ -101,7 +101,7 @@ def native_flaw(uri: str) -> str | None:
     if has_private_scheme(uri):
         return None
     flaw = web_flaw(uri)
-    return "it must start with https://, http://localhost, or a scheme with a dot, such as com.example.app:/." if flaw is _NOT_WEB else flaw
+    return "it must start with https://, http://localhost, or a scheme with a dot, such as com.example.app:/." if flaw is NOT_WEB else flaw
 
 
 def target_flaw(uri: str) -> str | None:
@@ -109,7 +109,7 @@ def target_flaw(uri: str) -> str | None:
     # Escaped control characters stay escaped in the request, so only the receiver could interpret
     # them.
     match _parse(uri, controls=True):
-        case str(flaw) if flaw is not _NOT_WEB:
+        case str(flaw) if flaw is not NOT_WEB:
             return flaw
         case ("http" | "https", str(), port, _) if port is None or port in WEB_PORTS or port >= FIRST_FREE_PORT:
             return None
@@ -219,10 +219,10 @@ def _parts(uri: str, *, controls: bool = False) -> _Parts | None:
 
 
 def _parse(uri: str, *, controls: bool = False) -> _Parts | str:
-    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid, which is _NOT_WEB without a scheme."""
+    """Return scheme, host, port and the rest, or the flaw of a URI that is not valid, which is NOT_WEB without a scheme."""
     scheme, colon, rest = uri.partition(":")
     if not colon or not _SCHEME.fullmatch(scheme):
-        return _NOT_WEB
+        return NOT_WEB
     if "#" in uri:
         return "it has a fragment. Remove the # and everything after it."
     if "*" in uri:

@@ -43,6 +43,11 @@ def is_printable(text: str) -> bool:
     return _FORBIDDEN.search(text) is None
 
 
+def is_visible(text: str) -> bool:
+    """Return whether the text has a letter, a number, a punctuation mark or a symbol."""
+    return any(unicodedata.category(character)[0] in "LNPS" for character in text)
+
+
 def to_printable(text: str) -> str:
     """Replace each character that `is_printable` refuses by a question mark."""
     return _FORBIDDEN.sub("?", text)
@@ -196,16 +201,19 @@ class Slug(str):
 MAX_SUGGESTED_SLUGS: Final = 20
 
 
+class NameUsedTooOften(Invalid):
+    """Too many others have this name already. Choose another name."""
+
+
 async def create_with_free_slug(name: str, fallback: str, create: Callable[[Slug], Awaitable[T]], taken: type[Refusal]) -> T:
     """Return what `create` returns for the first free slug of `Slug.suggest`.
 
-    Raises: `taken` if the first MAX_SUGGESTED_SLUGS are not free; the other errors of `create`.
+    Raises: NameUsedTooOften if the first MAX_SUGGESTED_SLUGS are not free; the other errors of `create`.
     """
-    candidates = list(islice(Slug.suggest(name, fallback), MAX_SUGGESTED_SLUGS))
-    for slug in candidates[:-1]:
+    for slug in islice(Slug.suggest(name, fallback), MAX_SUGGESTED_SLUGS):
         with suppress(taken):
             return await create(slug)
-    return await create(candidates[-1])
+    raise NameUsedTooOften
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final
@@ -278,6 +278,7 @@ def build_routes() -> Application:
     describe_interface(app, {module.routes.name: description for module, description in BLUEPRINTS})
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.before_serving(partial(_log_in_background, app))
+    app.before_serving(partial(_find_upgrade, app))
     app.after_serving(partial(_log_at_once, app))
     check_every_route(app)
     check_hooks(app)
@@ -286,6 +287,12 @@ def build_routes() -> Application:
 
 async def _log_in_background(app: Application) -> None:
     app_context(app).directory_log.background = app.nursery
+
+
+async def _find_upgrade(app: Application) -> None:
+    context = app_context(app)
+    async with context.ports.storage.reading() as read:
+        bind_context(app, replace(context, was_upgraded=await read.flows.of_upgraded_database()))
 
 
 async def _log_at_once(app: Application) -> None:

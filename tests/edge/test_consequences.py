@@ -97,3 +97,5 @@ async def test_another_certificate_of_the_application_is_saved_after_a_question(
     assert await run_sql(world.pool, "select slo_certificate from saml_configurations") == before
     assert (await world.browser.send(SAML, **hidden_fields(page))).status == 303
     assert await run_sql(world.pool, "select slo_certificate from saml_configurations") != before
+    page = await world.browser.submit(SAML, SAML, **SETTINGS, slo_certificate="")
+    assert "Remove the certificate from Shop" in page_text(page)

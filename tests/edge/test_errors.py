@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg.errors
 import pytest
@@ -35,9 +36,10 @@ from core.kernel.errors import (
     Unauthenticated,
     Unsupported,
 )
-from core.kernel.page_paths import ACCOUNT_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from core.kernel.policy import SupportContact
 from entrypoints.http.app import Application, Edge, configure
+from entrypoints.http.edge.access.declaration import Credentials, access_of
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
@@ -229,6 +231,22 @@ async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartT
         assert (answer.status, path.startswith(f"{page}/") or page == ACCOUNT_PATH) == (303, True), path
         assert (await ask(app, "GET", path, headers=[(b"accept", b"application/json")])).status == 405
     assert len(forms) > 50
+
+
+async def test_a_form_that_is_sent_after_the_end_of_the_session_leads_back_to_its_page(app: QuartTrio) -> None:
+    views = dict(routes(app))
+    forms = [
+        re.sub("<[a-z_]+>", "x", route.removeprefix("POST ")).replace("<provider:provider>", "codehost")
+        for route, view in views.items()
+        if route.startswith("POST") and is_page(view) and access_of(view).credentials is Credentials.COOKIE
+    ]
+    for path in forms:
+        answer = await ask(app, "POST", path, headers=[(b"accept", b"text/html")])
+        target = urlsplit(answer.headers["Location"])
+        [page] = parse_qs(target.query)["next"]
+        assert (answer.status, target.path, f"{path}/".startswith(f"{page}/") or page == ACCOUNT_PATH) == (303, SIGN_IN_PATH, True), path
+        assert "form-not-sent" in answer.headers["Set-Cookie"]
+    assert len(forms) > 100
 
 
 async def test_a_wrong_method_of_an_oauth_endpoint_has_the_form_of_oauth(app: QuartTrio) -> None:

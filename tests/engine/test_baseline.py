@@ -1,22 +1,12 @@
 """The baseline is the schema of version 0.9.0, and a database of this version is adopted."""
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
 from adapters.postgres.engine.migrate import SQL_FILES, MigrationRefused, migrate, pending, read_migrations
 from tests.engine.catalog import catalog
-from tests.support.database import Database
 
 RECORDED = "select * from schema_migrations order by number"
-
-
-@pytest.fixture
-def old(server: str, released: str) -> Iterator[psycopg.Connection]:
-    """A database of version 0.9.0."""
-    with Database(server, template=released) as database, psycopg.connect(database.conninfo, autocommit=True) as connection:
-        yield connection
 
 
 async def test_an_upgraded_database_equals_a_new_one(old: psycopg.Connection, fresh: str) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Tables with rows from the schema. `empty` skips them, so a test that writes there must restore
 # them.
-SEEDED: Final = frozenset({"schema_migrations", "tiers"})
+SEEDED: Final = frozenset({"schema_migrations", "tiers", "connections"})
 
 SERVER_VARIABLE: Final = "GATEHOUSE_TEST_SERVER"
 TEMPLATE: Final = "gatehouse_template"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from uuid import UUID
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -48,6 +49,13 @@ def released(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with database.Database(server, template="template1") as released:
         migrate_to_0_9_0(released.conninfo, tmp_path_factory.mktemp("released"))
         yield str(conninfo_to_dict(released.conninfo)["dbname"])
+
+
+@pytest.fixture
+def old(server: str, released: str) -> Iterator[psycopg.Connection]:
+    """A database of version 0.9.0."""
+    with database.Database(server, template=released) as own, psycopg.connect(own.conninfo, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture

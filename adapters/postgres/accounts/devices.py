@@ -26,6 +26,7 @@ DEVICE: Final = Record(
     Device,
     "d",
     device_type=DeviceType,
+    methods=tuple,
     location=Record(Location, "d").as_field(if_any="country"),
     risk=Record(LoginRisk, "d", score="d.risk_score", factors=Column(sql="d.risk_factors", read=tuple)).as_field(),
 )

@@ -28,6 +28,7 @@ def _is_confirmed_member(org_id: LiteralString, user_id: LiteralString) -> Liter
 
 def may_use(service: LiteralString, user_id: LiteralString) -> LiteralString:
     """Return an SQL condition that is true if this user may use this service."""
+    assert user_id[:2] not in ("a.", "d.", "m.", "s."), "a subquery has a table with this alias"
     return _admits(service, user_id, _is_assigned(service, user_id))
 
 

@@ -1,6 +1,6 @@
 """Services, which are the applications of organizations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
@@ -9,10 +9,10 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, entitlement
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.engine.records import Column, Record
+from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
-from adapters.postgres.maintenance.deferred_deletion import delete_logins_sql
+from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
 from core.billing.model.subscriptions import Entitlement
@@ -31,23 +31,34 @@ CONTEXT: Final = Record(
     requires_second_factor="v.required_acr is not null",
 )
 ACCESS: Final = Record(AccessSettings, "v", policy=Column(sql="v.access_policy", read=AccessPolicy))
-SERVICE: Final = Record(
-    Service,
-    "v",
-    slug=Slug,
-    service_type=ServiceType,
-    codehost_scopes=tuple,
-    websuite_scopes=tuple,
-    officesuite_scopes=tuple,
-    redirect_uris=tuple,
-    post_logout_redirect_uris=tuple,
-    access=ACCESS.as_field(),
-    jwks=Column(read=tuple, write=Jsonb),
+COLUMNS: Final[Mapping[str, Description]] = {
+    "slug": Slug,
+    "service_type": ServiceType,
+    "redirect_uris": tuple,
+    "post_logout_redirect_uris": tuple,
+    "access": ACCESS.as_field(),
+    "jwks": Column(read=tuple, write=Jsonb),
+}
+CONNECTION_SCOPES: Final = Column(
+    sql="""
+    (select jsonb_object_agg(c.slug, x.scopes) from service_connections x join connections c on c.id = x.connection_id
+     where x.service_id = v.id and x.scopes is not null)""",
+    read=lambda scopes: {slug: tuple(each) for slug, each in scopes.items()},
 )
+SERVICE: Final = Record(Service, "v", **COLUMNS, connection_scopes=CONNECTION_SCOPES)
+STORED: Final = Record(Service, "v", **COLUMNS, connection_scopes=None)  # its table alone
 # They never change, or other statements count them.
 FIXED: Final = ("id", "org_id", "slug", "client_id", "created_at", "subscription_count")
-INSERT: Final = SERVICE.insert("services")
-UPDATE: Final = f"update services set {SERVICE.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
+INSERT: Final = STORED.insert("services")
+UPDATE: Final = f"update services set {STORED.assignments(without=FIXED)} where org_id = %(org_id)s and id = %(id)s"
+# Follows a query `saved` with one of the two.
+PUT_SCOPES: Final = """
+    insert into service_connections (service_id, connection_id, org_id, scopes)
+    select saved.id, c.id, saved.org_id, case when s.key is not null then array(select jsonb_array_elements_text(s.value)) end
+    from saved cross join connections c left join jsonb_each(%(connection_scopes)s) s on s.key = c.slug
+    left join service_connections x on x.service_id = saved.id and x.connection_id = c.id
+    where s.key is not null or x.scopes is not null
+    on conflict (service_id, connection_id) do update set scopes = excluded.scopes"""
 SELECT: Final = f"select {SERVICE.columns} from services v"
 CLIENT: Final = f"select {SERVICE.columns}, {CONTEXT.columns} from organizations vo join services v on v.org_id = vo.id"
 PROVEN_CLIENT: Final = """
@@ -173,10 +184,15 @@ class Services(Repository):
         return await self._count("select count(*) from services where org_id = %(org_id)s", org_id=org_id)
 
     async def add(self, service: Service) -> None:
-        await self._run(INSERT, **SERVICE.values(service))
+        await self._put(INSERT, service)
 
     async def save(self, service: Service) -> None:
-        await self._run(UPDATE, **SERVICE.values(service))
+        await self._put(UPDATE, service)
+
+    async def _put(self, statement: LiteralString, service: Service) -> None:
+        scopes = Jsonb({slug: list(each) for slug, each in (service.connection_scopes or {}).items()})
+        sql = f"with saved as ({statement} returning id, org_id) {PUT_SCOPES}"
+        await self._run(sql, **STORED.values(service), connection_scopes=scopes)
 
     async def delete(self, org_id: UUID, service_id: UUID, now: datetime) -> None:
         # Wait for sign-ins in progress, which share this lock (`EndUsers.enroll_deferred`). During the
@@ -221,5 +237,5 @@ class Services(Repository):
         await self._run(sql, org_id=org_id, service_id=service_id, end_users=end_users)
 
     async def purge(self, service_id: UUID, limit: int) -> None:
-        sql = f"{delete_logins_sql('select %(service_id)s::uuid as id')} select 1 from records"
+        sql = f"{OF_SERVICES.delete_sql('select %(service_id)s::uuid as id')} select 1 from records"
         await self._run(sql, service_id=service_id, limit=limit)

@@ -131,6 +131,9 @@ class Flows(FlowRepository):
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
         return await self._one(self._to_flow, sql, id=flow_id, browser_hash=browser_hash)
 
+    async def of_upgraded_database(self) -> bool:
+        return await self._exists("select 1 from schema_migrations where number < 77")
+
     async def by_secret(self, secret_hash: bytes, browser_hash: bytes, now: datetime) -> Flow | None:
         sql = f"""
             select {FLOW.columns}, f.identity from sign_in_flows f

@@ -27,29 +27,29 @@ from core.authentication.model.sessions import UNNAMED_PRESENTER, IntrospectedSe
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Email
 
+# The conditions below are about a session `s` and its service `v`, which may be missing.
+SERVICE_JOIN: Final = "left join services v on v.id = s.service_id"
 # Whether the presenter may use the token. A named presenter must be the application of the session.
 # A token that an authorization code gave to a confidential application needs the client secret.
 PRESENTER_MAY_USE: Final = """
     ((not %(is_named)s or s.service_id is not distinct from %(named_service_id)s)
-     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s
-          or not exists (select 1 from services c where c.id = s.service_id and c.client_secret_hash is not null)))"""
+     and (s.grant_type is distinct from 'authorization_code' or %(is_authenticated)s or v.client_secret_hash is null))"""
 # The rule of `core.authentication.service_access`, in a statement that rotates a token.
 MAY_USE_SERVICE: Final = f"""
-    exists (select 1 from services v join service_users r on r.service_id = v.id
-            where v.id = s.service_id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
+    exists (select 1 from service_users r
+            where r.service_id = v.id and r.user_id = s.user_id and {may_use("v", "r.user_id")} and {HAS_REQUIRED_FACTOR})"""
 # Whether the presenter of a refresh token has the key that the token is bound to, and any key if the
 # service demands one (RFC 9449 section 5).
 PRESENTER_HAS_KEY: Final = """
     ((s.key_thumbprint is null or s.key_thumbprint = %(key_thumbprint)s::text)
-     and (%(key_thumbprint)s::text is not null
-          or not exists (select 1 from services b where b.id = s.service_id and b.dpop_bound_access_tokens)))"""
+     and (%(key_thumbprint)s::text is not null or v.dpop_bound_access_tokens is not true))"""
 # Whether the refresh token of the session stays the same. If a service has bound tokens only, its
 # refresh tokens are useless without their key or its credentials, so they are not rotated (FAPI 2.0
 # section 5.3.2.1). Sessions that are older than the setting may be bound to neither.
 IS_NOT_ROTATED: Final = """
-    exists (select 1 from services k where k.id = s.service_id and k.dpop_bound_access_tokens
-            and (s.key_thumbprint is not null
-                 or s.grant_type = 'authorization_code' and k.client_secret_hash is not null and not k.pkce_without_secret))"""
+    (v.dpop_bound_access_tokens
+     and (s.key_thumbprint is not null
+          or s.grant_type = 'authorization_code' and v.client_secret_hash is not null and not v.pkce_without_secret))"""
 ROTATED: Final = Record(
     RotatedSession,
     "e",
@@ -108,6 +108,7 @@ class RefreshTokens(Repository):
             select s.id, s.user_id, u.email, s.expires_at, s.scope, ({resource_facts("s", "s.user_id")})[2:], t.created_at
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
+            {SERVICE_JOIN}
             left join refresh_tokens t on t.session_id = s.id and t.token_hash = %(refresh_hash)s
             where s.id = coalesce(%(session_id)s, (
                     select r.session_id from refresh_tokens r where r.token_hash = %(refresh_hash)s and r.rotated_at is null))
@@ -137,19 +138,20 @@ class RefreshTokens(Repository):
         # columns of version 0.9.0 are enough for the claims, so `proofs` is not decoded.
         sql = f"""
             with spent as (
-                update refresh_tokens t set rotated_at = case when not {IS_NOT_ROTATED} then %(now)s end
+                update refresh_tokens t set rotated_at = case when {IS_NOT_ROTATED} then null else %(now)s end
                 from sessions s join users u on u.id = s.user_id
                 left join organizations o on o.id = s.org_id
                 {IMPERSONATOR_JOIN}
+                {SERVICE_JOIN}
                 where t.token_hash = %(old_hash)s and t.rotated_at is null and s.id = t.session_id
                   and {SESSION_IS_LIVE} and {PRESENTER_MAY_USE} and {PRESENTER_HAS_KEY}
                   and (s.org_id is null or o.status = 'active' and case when s.service_id is null
                        then exists (select 1 from memberships m where m.org_id = s.org_id and m.user_id = s.user_id)
                        else {MAY_USE_SERVICE} and {resource_is_usable("s")} end)
-                returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug),
+                returning t.session_id, t.generation, t.rotated_at, u.email, u.email_verified_at, o.slug, v.refresh_token_seconds),
             extended as (
-                update sessions s set expires_at = least(%(expires_at)s, s.ends_at, (
-                    select %(now)s + make_interval(secs => v.refresh_token_seconds) from services v where v.id = s.service_id)),
+                update sessions s set expires_at = least(
+                        %(expires_at)s, s.ends_at, %(now)s + make_interval(secs => spent.refresh_token_seconds)),
                     key_thumbprint = coalesce(s.key_thumbprint, case when %(binds_refresh_token)s then %(key_thumbprint)s end)
                 from spent where s.id = spent.session_id and s.ended_at is null
                 returning s.id, s.user_id, spent.email, spent.email_verified_at, s.ends_at, s.impersonator_id, s.org_id, spent.slug,
@@ -176,6 +178,7 @@ class RefreshTokens(Repository):
             from refresh_tokens t join sessions s on s.id = t.session_id join users u on u.id = s.user_id
             left join organizations o on o.id = s.org_id
             left join memberships m on m.org_id = s.org_id and m.user_id = s.user_id
+            {SERVICE_JOIN}
             where t.token_hash = %(token_hash)s"""
         return await self._one(REFRESH_TOKEN_STATE.read, sql, token_hash=token_hash, now=now, **_presenter_values(presenter))
 
@@ -184,7 +187,7 @@ class RefreshTokens(Repository):
         # expired session changes nothing for its user.
         sql = f"""
             with found as (
-                select s.id, {PRESENTER_MAY_USE} as fits from sessions s
+                select s.id, {PRESENTER_MAY_USE} as fits from sessions s {SERVICE_JOIN}
                 where (s.id = %(session_id)s or s.id = (select session_id from refresh_tokens where token_hash = %(refresh_hash)s))
                   and s.ended_at is null),
             ended as (

@@ -124,21 +124,16 @@ class SessionContexts(Repository):
     async def load_with_profile(
         self, client_id: UUID | None, session_id: UUID, user_id: UUID, org_id: UUID | None, now: datetime
     ) -> tuple[SessionContext, OwnProfile] | None:
-        if client_id is None:
-            return await self._one(
-                lambda row: (SESSION_CONTEXT.read(row), OWN_PROFILE.read(row[SESSION_CONTEXT.width :])),
-                LOAD_WITH_PROFILE,
-                session_id=session_id,
-                user_id=user_id,
-                org_id=org_id,
-                now=now,
-            )
+        record, statement = (
+            (SESSION_CONTEXT, LOAD_WITH_PROFILE) if client_id is None else (APPLICATION_SESSION, LOAD_APPLICATION_SESSION_WITH_PROFILE)
+        )
         return await self._one(
-            lambda row: (APPLICATION_SESSION.read(row), OWN_PROFILE.read(row[APPLICATION_SESSION.width :])),
-            LOAD_APPLICATION_SESSION_WITH_PROFILE,
+            lambda row: (record.read(row), OWN_PROFILE.read(row[record.width :])),
+            statement,
             client_id=client_id,
             session_id=session_id,
             user_id=user_id,
+            org_id=org_id,
             now=now,
         )
 

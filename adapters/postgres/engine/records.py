@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields
-from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, LiteralString, TypeVar
 
 from adapters.postgres.engine.statements import Row
@@ -71,42 +70,33 @@ class Record(Generic[T]):
         own_names = {name: own for name, each in selected.items() if (own := self._own_name(each)).isidentifier()}
         self._own_columns = [(name, own, self._columns[name].write) for name, own in own_names.items()]
         self._own_parts = [(name, part.values) for name, part in self._parts.items() if part.values and part.sql.startswith(f"{alias}.")]
-        self._count = self.width = len(self._columns)
-        self._reads = [(index, name, column.read) for index, (name, column) in enumerate(self._columns.items()) if column.read is not None]
-        self._slices: list[tuple[str, Callable[[Row], object], slice]] = []
-        for name, part in self._parts.items():
-            self._slices.append((name, part.read, slice(self.width, self.width + part.width)))
-            self.width += part.width
-        self._make: Callable[..., T] = kind
-        self._is_kw_only = any(field.kw_only for field in fields(kind))
-        names = [*self._columns, *self._parts, *defaults]
-        self._defaults = [*defaults.values()]
-        self._in_order = itemgetter(*(names.index(field.name) for field in fields(kind)))
+        self.width = len(self._columns) + sum(part.width for part in self._parts.values())
+        # A function of a row, which must have all columns.
+        self.read: Callable[[Row], T] = self._compile(kind, defaults)
 
-    def read(self, row: Row) -> T:
-        """Return the record in the first columns of the row."""
-        if self._is_kw_only:
-            named: dict[str, object] = dict(zip(self._columns, row[: self._count], strict=True))
-            for _, name, convert in self._reads:
-                if (value := named[name]) is not None:
-                    named[name] = convert(value)
-            for name, read, part in self._slices:
-                named[name] = read(row[part])
-            return self._make(**named)
-        # A call with keywords would take half as long again. So the values are sorted into the order of the fields.
-        values: list[object] = [*row[: self._count]]
-        for index, _, convert in self._reads:
-            if (value := values[index]) is not None:
-                values[index] = convert(value)
-        for _, read, part in self._slices:
-            values.append(read(row[part]))
-        values += self._defaults
-        return self._make(*self._in_order(values))
+    def _compile(self, kind: type[T], defaults: dict[str, object]) -> Callable[[Row], T]:
+        """Return the function `read`. Its code is generated, like the methods of a dataclass, because every request reads records."""
+        names: dict[str, object] = {"kind": kind, "defaults": defaults}
+        values = {name: f"defaults[{name!r}]" for name in defaults}
+        for index, (name, column) in enumerate(self._columns.items()):
+            names[f"read_{name}"] = column.read
+            value = f"row[{index}]"
+            values[name] = value if column.read is None else f"None if {value} is None else read_{name}({value})"
+        start = len(self._columns)
+        for name, part in self._parts.items():
+            names[f"read_{name}"] = part.read
+            values[name] = f"read_{name}(row[{start} : {start + part.width}])"
+            start += part.width
+        # A call with keywords takes longer.
+        arguments = [f"{field.name}={values[field.name]}" if field.kw_only else values[field.name] for field in fields(kind)]
+        read: Callable[[Row], T] = eval(f"lambda row: kind({', '.join(arguments)})", names)  # noqa: S307  (field names and numbers)
+        return read
 
     def if_any(self, key: str) -> Callable[[Row], T | None]:
         """Return a reader for outer joins. It returns None if the column of the field `key` is null, so choose one that never is."""
         index = [*self._columns].index(key)
-        return lambda row: None if row[index] is None else self.read(row)
+        read = self.read
+        return lambda row: None if row[index] is None else read(row)
 
     def values(self, record: T) -> dict[str, object]:
         """Return the values of the columns of the table, by their names. Tuples are stored as arrays."""

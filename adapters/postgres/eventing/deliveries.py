@@ -12,7 +12,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Row, SealingRepository
 from adapters.postgres.eventing.delivery_queues import claim_parameters, claim_sql, next_due_sql, outcome_json, wake_sql
 from adapters.postgres.eventing.webhooks import secret_context
-from adapters.postgres.maintenance.deferred_deletion import delete_deliveries_sql
+from adapters.postgres.maintenance.deferred_deletion import OF_WEBHOOKS
 from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
@@ -129,7 +129,7 @@ class Deliveries(SealingRepository):
         return repeated
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:
-        sql = f"{delete_deliveries_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
+        sql = f"{OF_WEBHOOKS.delete_sql('select %(webhook_id)s::uuid as id')} select 1 from records"
         await self._run(sql, webhook_id=webhook_id, limit=limit)
 
     async def record(self, outcomes: Sequence[DeliveryOutcome[ClaimedDelivery]]) -> None:

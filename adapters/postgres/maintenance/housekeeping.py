@@ -7,14 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.maintenance.deferred_deletion import (
-    delete_deliveries_sql,
-    delete_logins_sql,
-    delete_records_sql,
-    no_deliveries_sql,
-    no_logins_sql,
-    no_records_sql,
-)
+from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS, OwnedRecords
 from core.maintenance.model.housekeeping import Sweep
 
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
@@ -41,6 +34,18 @@ def _past(table: LiteralString, since: LiteralString, *, key: LiteralString = "i
     return f"""
         delete from {table} where {key} = any(array(
             select {key} from {table} where {since} < %(before)s limit %(limit)s for update skip locked))"""
+
+
+def _bury(tombstones: LiteralString, records: OwnedRecords) -> LiteralString:
+    """Return a statement that deletes the records behind these tombstones, and those tombstones that have none left."""
+    return f"""
+        {records.delete_sql(f"select id from {tombstones}")},
+        buried as (
+            delete from {tombstones} where id = any(array(
+                select d.id from {tombstones} d where d.deleted_at < %(before)s and {records.none_left_sql("d.id")}
+                limit %(limit)s - (select count(*) from records)))
+            returning 1)
+        select 1 from records union all select 1 from buried"""
 
 
 # The statement for each kind. It deletes up to %(limit)s rows that were obsolete at %(before)s.
@@ -160,33 +165,12 @@ SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.FORMER_WEBHOOK_SECRETS: _past("former_webhook_secrets", "until", key="ctid"),
     # An event at the moment of the deletion may still queue a delivery, so the tombstone stays for
     # a while.
-    Sweep.DELETED_WEBHOOKS: f"""
-        {delete_deliveries_sql("select id from deleted_webhooks")},
-        buried as (
-            delete from deleted_webhooks where id = any(array(
-                select d.id from deleted_webhooks d where d.deleted_at < %(before)s and {no_deliveries_sql("d.id")}
-                limit %(limit)s - (select count(*) from records)))
-            returning 1)
-        select 1 from records union all select 1 from buried""",
+    Sweep.DELETED_WEBHOOKS: _bury("deleted_webhooks", OF_WEBHOOKS),
     # The deletion of a service waits for running sign-ins, so no records are written after it.
-    Sweep.DELETED_SERVICES: f"""
-        {delete_logins_sql("select id from deleted_services")},
-        buried as (
-            delete from deleted_services where id = any(array(
-                select d.id from deleted_services d where d.deleted_at < %(before)s and {no_logins_sql("d.id")}
-                limit %(limit)s - (select count(*) from records)))
-            returning 1)
-        select 1 from records union all select 1 from buried""",
+    Sweep.DELETED_SERVICES: _bury("deleted_services", OF_SERVICES),
     # A transaction that saw the organization before its deletion may still write records, so the
     # tombstone stays for a while.
-    Sweep.DELETED_ORGANIZATIONS: f"""
-        {delete_records_sql("select id from deleted_organizations")},
-        buried as (
-            delete from deleted_organizations where id = any(array(
-                select d.id from deleted_organizations d where d.deleted_at < %(before)s and {no_records_sql("d.id")}
-                limit %(limit)s - (select count(*) from records)))
-            returning 1)
-        select 1 from records union all select 1 from buried""",
+    Sweep.DELETED_ORGANIZATIONS: _bury("deleted_organizations", OF_ORGANIZATIONS),
 }
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
-from adapters.postgres.maintenance.deferred_deletion import delete_records_sql
+from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS
 from adapters.postgres.tenancy.invitations import HAS_TOKEN
 from adapters.postgres.tenancy.members import MEMBERSHIP
 from adapters.postgres.tenancy.tiers import TIER
@@ -179,7 +179,7 @@ class Organizations(Repository):
         self._signals.figures_changed()
 
     async def purge(self, org_id: UUID, limit: int) -> None:
-        await self._run(f"{delete_records_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
+        await self._run(f"{OF_ORGANIZATIONS.delete_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)
 
 
 def _values(organization: Organization) -> dict[str, object]:

@@ -145,6 +145,7 @@ class Device:
     created_at: datetime
     updated_at: datetime
     revoked_at: datetime | None = None
+    methods: tuple[str, ...] = ()  # of the last sign-in, as in the login records; empty if version 0.9.0 stored it
 
     def has_trust_token(self, trust_hash: bytes | None) -> bool:
         """Return whether this is the hash of the device's trust token, which may have expired."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Final, Self
 from core.kernel import uris
 from core.kernel.callers import Person
 from core.kernel.errors import Invalid
-from core.kernel.values import KEEP, Email, Keep, is_printable, provided
+from core.kernel.values import KEEP, Email, Keep, is_printable, is_visible, provided
 
 MAX_NAME_LENGTH: Final = 100
 MAX_PICTURE_LENGTH: Final = 1024  # the other URLs have this limit too
@@ -179,8 +178,7 @@ def parse_name(text: str) -> str:
 
 def _parse_line(text: str, error: type[Invalid]) -> str:
     line = text.strip()
-    is_visible = any(unicodedata.category(letter)[0] in "LNPS" for letter in line)
-    if not is_visible or len(line) > MAX_NAME_LENGTH or not is_printable(line):
+    if not is_visible(line) or len(line) > MAX_NAME_LENGTH or not is_printable(line):
         raise error
     return line
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
-from core.kernel.values import base64url, digest, is_printable
+from core.kernel.values import base64url, digest, is_printable, is_visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"
 
 
 class ClientKeysInvalid(Invalid):
-    """The keys must be 1 to 20 public keys (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, each with its own printable kid."""
+    """Send 1 to 20 public keys (RFC 7517): RSA of 2048 to 8192 bits, P-256 or Ed25519. Each kid is unique: 1 to 255 visible characters."""
 
 
 class PrivateKeySent(Invalid):
@@ -119,7 +119,7 @@ def _parse_key(key: Mapping[str, object]) -> Jwk:
     texts = {name: value for name, value in members.items() if isinstance(value, str)}
     is_complete = len(texts) == len(members) and texts.keys() >= set(_PUBLIC_MEMBERS[type_])
     kid = texts.get("kid")
-    if not is_complete or (kid is not None and (not 0 < len(kid) <= MAX_KID_LENGTH or not is_printable(kid))):
+    if not is_complete or (kid is not None and (len(kid) > MAX_KID_LENGTH or not is_printable(kid) or not is_visible(kid))):
         raise ClientKeysInvalid
     return texts
 
@@ -154,9 +154,10 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
 def _check_uri(uri: str | None, name: str, refusal: type[Invalid]) -> None:
     if uri is None:
         return
-    if len(uri) > LONGEST_URL or not uri.startswith("https:"):
+    flaw = uris.web_flaw(uri)
+    if len(uri) > LONGEST_URL or not uri.startswith("https:") or flaw is uris.NOT_WEB:
         raise refusal
-    if flaw := uris.web_flaw(uri):
+    if flaw:
         raise refusal(f"The {name} is not allowed: {flaw}")
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from hmac import compare_digest
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from core.applications.model import client_settings
@@ -14,13 +15,15 @@ from core.applications.model.client_settings import ClientSettings
 from core.applications.model.plans import Plan
 from core.applications.model.users import AccessSettings
 from core.kernel import uris
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.errors import Invalid, NotFound
 from core.kernel.outbound import LONGEST_URL
 from core.kernel.values import Slug, digest, new_secret, provided
 
 USER_BATCH: Final = 10_000  # users removed by one statement when their service is deleted
 SERVICE_BATCH: Final = 100  # services read at once for a list; one service can be as large as a request body
-SCOPES: Final = ("codehost_scopes", "websuite_scopes", "officesuite_scopes")
+# The names of the settings for scopes, with their connections.
+SCOPES: Final[Mapping[str, ConnectionSlug]] = MappingProxyType({f"{slug}_scopes": slug for slug in PLATFORM_CONNECTIONS})
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749 section 3.3
 
 
@@ -108,9 +111,6 @@ class ServiceSettings(ClientSettings):
 
     name: str
     service_type: ServiceType
-    codehost_scopes: tuple[str, ...] | None  # scopes: None for the platform's defaults, empty for no scopes
-    websuite_scopes: tuple[str, ...] | None
-    officesuite_scopes: tuple[str, ...] | None
     redirect_uris: tuple[str, ...]
     device_activation_uri: str | None
     pkce_without_secret: bool = False  # whether a confidential client may use PKCE instead of its secret
@@ -119,9 +119,19 @@ class ServiceSettings(ClientSettings):
     id_token_claims: bool = True  # the claims of granted scopes stand in the ID token, too
     post_logout_redirect_uris: tuple[str, ...] = ()
     backchannel_logout_uri: str | None = None  # where logout tokens are sent
+    # None: no connection has scopes
+    connection_scopes: Mapping[ConnectionSlug, tuple[str, ...]] | None = None
+
+    def scopes_at(self, slug: ConnectionSlug) -> tuple[str, ...] | None:
+        """Return the scopes to request at a connection, or None for the defaults of the platform."""
+        return (self.connection_scopes or {}).get(slug)
+
+    def setting(self, name: str) -> Any:
+        """Return the value of a setting, which is one of SETTINGS."""
+        return self.scopes_at(SCOPES[name]) if name in SCOPES else getattr(self, name)
 
 
-SETTINGS: Final = tuple(each.name for each in fields(ServiceSettings))
+SETTINGS: Final = (*(each.name for each in fields(ServiceSettings) if each.name != "connection_scopes"), *SCOPES)
 # New values of settings, by name. None clears a setting. A setting that is missing or KEEP stays as it is.
 SettingChanges: TypeAlias = Mapping[str, object]
 
@@ -200,6 +210,8 @@ def apply_settings(service: Service, settings: SettingChanges) -> Service:
             changes[name] = to_stored(changes[name])
     if changes.get("service_type", service.service_type).is_public:
         changes = {"jwks": None, "jwks_uri": None, **changes}
+    scopes = {slug: changes.pop(name) if name in changes else service.setting(name) for name, slug in SCOPES.items()}
+    changes["connection_scopes"] = {slug: chosen for slug, chosen in scopes.items() if chosen is not None} or None
     new = replace(service, **changes)
     client_settings.check(new, new.redirect_uris, is_public=new.service_type.is_public, pkce_without_secret=new.pkce_without_secret)
     if "redirect_uris" in changes or "service_type" in changes:

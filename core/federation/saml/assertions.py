@@ -135,7 +135,7 @@ async def record_assertion(
         session_index = tx.saml_sign_ons.add_session_deferred(browser.id, service.org_id, service.id, new_index, name_id, now)
     start = SessionStart(id=user.person.session_id, user_id=account.id, caller=user.person, service=service)
     await tx.logins.record_success(new_session(ports, start, now), LOGIN_PROVIDER)
-    tx.record(events.signed_in(account.id, LOGIN_PROVIDER, service))
+    tx.record(events.signed_in(account.id, (LOGIN_PROVIDER,), service))
     used_password = browser is not None and first_method_of(browser.proofs) == Method.PASSWORD
     assertion = SamlAssertion(
         id=new_message_id(),

@@ -38,5 +38,5 @@ async def _may_use(ports: Ports, read: Reading, org_slug: str, service_slug: str
     client = await read.services.client_by_slug(org_slug, service_slug)
     if client is None or client[1].status is not OrganizationStatus.ACTIVE:
         return False
-    own = await read.oauth_credentials.list_providers(client[1].org_id, client[1].id)
+    own = await read.oauth_credentials.list_of_service(client[1].org_id, client[1].id)
     return provider in own or provider in oauth_credentials.platform_providers(ports)

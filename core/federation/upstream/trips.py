@@ -116,12 +116,11 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
     With `fresh_only`, return only providers that can reauthenticate the user.
     """
     configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
-    service_providers: list[ConnectionSlug] = []
+    available = oauth_credentials.platform_providers(ports)
     if configured and service is not None:
         async with ports.storage.reading() as read:
-            service_providers = await read.oauth_credentials.list_providers(service.org_id, service.id)
+            available |= (await read.oauth_credentials.list_of_service(service.org_id, service.id)).keys()
     query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
-    available = oauth_credentials.platform_providers(ports).union(service_providers)
     return {provider: f"/auth/{provider}?{query}" for provider in configured if provider in available}
 
 
@@ -231,7 +230,7 @@ async def _start(
     if flow.org_id is not None and flow.service_id is not None:
         async with ports.storage.reading() as read:
             service = await read.services.by_id(flow.org_id, flow.service_id) or refuse(FlowEnded)
-    scopes = None if service is None else _scopes(service, provider)
+    scopes = None if service is None else service.scopes_at(provider)
     trip = ProviderTrip(flow=flow, provider=provider, scopes=scopes, user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
     request = await _authentication_request(ports, trip, state, device_cookie, base_url)
     async with ports.storage.transaction(by=caller) as tx:
@@ -245,11 +244,6 @@ def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     if ports.providers.find(provider) is None:
         raise ProviderUnknown
     return provider
-
-
-def _scopes(service: Service, provider: ConnectionSlug) -> tuple[str, ...] | None:
-    scopes: tuple[str, ...] | None = getattr(service, f"{provider}_scopes")
-    return scopes
 
 
 async def _authentication_request(ports: Ports, trip: ProviderTrip, state: str, device_cookie: str, base_url: str) -> AuthenticationRequest:

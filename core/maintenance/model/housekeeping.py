@@ -96,7 +96,7 @@ class SealedColumn(StrEnum):
 
     SIGNING_KEYS = "signing_keys.private_key"
     MAIL_TOKENS = "mails.token"
-    OAUTH_CREDENTIALS = "oauth_credentials.client_secret"
+    OAUTH_CREDENTIALS = "service_connections.client_secret"
     SAML_KEYS = "saml_certificates.private_key"
     IDENTITY_ACCESS_TOKENS = "identities.access_token"
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"

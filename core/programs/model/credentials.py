@@ -55,7 +55,7 @@ class CredentialFieldsInvalid(Invalid):
 
 
 class CredentialKeyInvalid(Invalid):
-    """The public key must be one JWK (RFC 7517): RSA with 2048 to 8192 bits, P-256 or Ed25519, with a printable kid or none."""
+    """Send one public key (JWK, RFC 7517): RSA of 2048 to 8192 bits, P-256 or Ed25519. A kid has 1 to 255 visible characters."""
 
 
 class IssuerInvalid(Invalid):

@@ -54,6 +54,7 @@ class AppContext:
     exposition: Callable[[], bytes]
     exposition_type: str
     describe: Callable[[], bytes]  # returns the API description as JSON; slow at first
+    was_upgraded: bool = False  # the database has been that of version 0.9.0, which may still run
 
 
 def bind_context(app: Quart, context: AppContext) -> None:

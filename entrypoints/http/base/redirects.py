@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from quart import Response, request
+from quart import Response, current_app, request
+from werkzeug.exceptions import HTTPException
 
 from core.kernel.page_paths import ACCOUNT_PATH, SIGN_IN_PATH
 from entrypoints.http.base import cookies
@@ -57,6 +58,20 @@ def redirect(target: str, status: int = 303, *, notice: str | None = None) -> Re
 
 
 def to_sign_in() -> Response:
-    """Return a redirect to the sign-in page, which leads back here. The data of a submitted form is lost."""
-    target = requested_path() if request.method in ("GET", "HEAD") else ACCOUNT_PATH
-    return Response(b"", 303, {"Location": f"{SIGN_IN_PATH}?{urlencode({'next': target})}", "Cache-Control": "no-store"})
+    """Return a redirect to the sign-in page, which leads back here, or to the page of the form that was sent and is lost."""
+    is_form = request.method not in ("GET", "HEAD")
+    target = page_of_form(request.path) if is_form else requested_path()
+    return redirect(f"{SIGN_IN_PATH}?{urlencode({'next': target})}", notice="form-not-sent" if is_form else None)
+
+
+def page_of_form(path: str) -> str:
+    """Return the page with the form for this path: the page at the path itself, or the next one above it."""
+    routes = current_app.url_map.bind("")
+    while path.count("/") > 1:
+        try:
+            routes.match(path, method="GET")
+        except HTTPException:
+            path = path.rpartition("/")[0]
+        else:
+            return quote(path)
+    return ACCOUNT_PATH

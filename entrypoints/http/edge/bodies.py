@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import wraps
@@ -18,7 +17,7 @@ from quart_trio.wrappers import TrioRequest
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.kernel.errors import Invalid, Refusal
-from core.kernel.values import KEEP, Domain, Email, T, is_printable, parse_id
+from core.kernel.values import KEEP, Domain, Email, T, is_printable, is_visible, parse_id
 from core.provisioning.model.directories import attributes_of_body
 from entrypoints.http.base.context import directory_call
 from entrypoints.http.edge.directory.log import DirectoryCall
@@ -273,7 +272,7 @@ def _trimmed(most: int) -> Callable[[str], str]:
 def _readable(name: str) -> str:
     if "=?" in name:
         raise ValueError('it must not contain "=?", which starts an encoded word in emails')
-    if not any(unicodedata.category(letter)[0] in "LNPS" for letter in name):
+    if not is_visible(name):
         raise ValueError("it must contain a visible character")
     return name
 

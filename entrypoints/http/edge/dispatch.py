@@ -17,6 +17,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
+from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import is_printable
 from entrypoints.http.base.context import request_record
 from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
@@ -86,6 +87,14 @@ class LeanQuart(QuartTrio):
         return response
 
 
+def _path_of(request: Any) -> str:
+    """Return the path of the page. The address of a sign-in in progress can be that of the sign-in page (`pages.flow.flows`)."""
+    path = str(request.path)
+    if path == SIGN_IN_PATH and "flow" in request.args:
+        return f"{HOME_PATH}/flow/{request.args['flow']}{request.args.get('step', '')}"
+    return path
+
+
 class _RequestContext(RequestContext):
     """The request and its route, without a session."""
 
@@ -96,7 +105,7 @@ class _RequestContext(RequestContext):
     def match_request(self) -> None:
         request = self.request
         try:
-            request.url_rule, arguments = cast("LeanQuart", self.app).match(request.path, request.method)
+            request.url_rule, arguments = cast("LeanQuart", self.app).match(_path_of(request), request.method)
             request.view_args = dict(arguments)
         except HTTPException as error:
             request.routing_exception = error

@@ -17,7 +17,7 @@ from core.kernel.policy import SupportContact
 from core.kernel.sign_in_age import AuthenticationInsufficient
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, directory_call, request_record
-from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.redirects import page_of_form, redirect
 from entrypoints.http.base.rendering.templates import Page, render
 from entrypoints.http.edge.access.declaration import access_of
 from entrypoints.http.edge.challenges import challenge
@@ -34,7 +34,6 @@ from entrypoints.http.edge.error_body import (
 )
 from entrypoints.http.edge.openapi import is_oauth, is_page
 from entrypoints.http.edge.proofs import NONCE_HEADER
-from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.edge.validation import FieldsInvalid
 
 log = structlog.get_logger("http")

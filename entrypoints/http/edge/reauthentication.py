@@ -4,16 +4,16 @@ Source: security A-12, G-2.
 """
 
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from quart import Response, current_app, g, request
-from werkzeug.exceptions import HTTPException
 
 from core.authentication import browser
 from core.authentication.reauthentication import kept_forms
-from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
+from core.kernel.page_paths import REAUTHENTICATION_PATH
 from entrypoints.http.base.context import ports, requested_path, signed_in
 from entrypoints.http.base.cookies import session_cookie
+from entrypoints.http.base.redirects import page_of_form
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.queries import path_id
 
@@ -62,16 +62,3 @@ def _target(form_id: str) -> dict[str, str]:
 
 def _redirect(target: dict[str, str]) -> Response:
     return Response(b"", 303, {"Location": f"{REAUTHENTICATION_PATH}?{urlencode(target)}", "Cache-Control": "no-store"})
-
-
-def page_of_form(path: str) -> str:
-    """Return the page with the form for this path: the page at the path itself, or the next one above it."""
-    routes = current_app.url_map.bind("")
-    while path.count("/") > 1:
-        try:
-            routes.match(path, method="GET")
-        except HTTPException:
-            path = path.rpartition("/")[0]
-        else:
-            return quote(path)
-    return ACCOUNT_PATH

@@ -10,7 +10,7 @@ from core.kernel.values import KEEP, Keep
 from entrypoints.http.edge.bodies import RequestModel
 from entrypoints.http.edge.validation import first_error, reason_of
 
-REASONS: Final = {"missing": "Enter a value.", "int_type": "Enter a whole number."}
+REASONS: Final = {**dict.fromkeys(("missing", "string_type"), "Enter a value."), "int_type": "Enter a whole number."}
 M = TypeVar("M", bound=RequestModel)
 
 

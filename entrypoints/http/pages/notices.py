@@ -9,6 +9,7 @@ NOTICES: Final = {
     "kept-address": "Change canceled. You keep your email address.",
     "verification-sent": "Verification email sent. Check your inbox.",
     "form-not-kept": "Thanks, it's you. Fill in the form again: we don't keep passwords and other secrets.",
+    "form-not-sent": "You are not signed in anymore. Nothing was saved.",
     "password-changed": "Password updated. You've been signed out on all other devices.",
     "password-set": "Password set.",
     "second-factor-off": "Two-factor authentication turned off.",

@@ -102,14 +102,11 @@ class Identities(IdentitiesRead, Protocol):
 class OAuthCredentialsRead(Protocol):
     """Read access to the credentials of services at identity providers. The secrets are encrypted."""
 
-    async def find(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ServiceOAuthCredentials | None:
-        """Return the credentials of a service at this provider, without the secret."""
-
     async def load_client(self, org_id: UUID, service_id: UUID, provider: ConnectionSlug) -> ProviderClient | None:
         """Return the credentials with the secret. Raises: SealBroken."""
 
-    async def list_providers(self, org_id: UUID, service_id: UUID) -> list[ConnectionSlug]:
-        """Return the providers where this service has credentials."""
+    async def list_of_service(self, org_id: UUID, service_id: UUID) -> dict[ConnectionSlug, ServiceOAuthCredentials]:
+        """Return the credentials of a service by provider, without the secrets."""
 
 
 class OAuthCredentials(OAuthCredentialsRead, Protocol):

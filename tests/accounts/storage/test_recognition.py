@@ -53,7 +53,7 @@ class DeviceUser:
         async with self.ports.storage.transaction(by=caller) as tx:
             await tx.accounts.lock(self.account.id)
             match = await devices.match_device(tx, self.account.id, fingerprint, org, now)
-            token = await devices.remember_device(tx, match, now, second_factor=second_factor, trust=trust)
+            token = await devices.remember_device(tx, match, ("password",), now, second_factor=second_factor, trust=trust)
             await tx.logins.record_success(session(self.account.id, created_at=now, device_id=match.device.id), "password", match.device)
         return match, token
 

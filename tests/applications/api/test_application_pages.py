@@ -163,8 +163,11 @@ async def test_the_name_the_type_and_scopes_are_saved(relying_party: RelyingPart
     assert await columns(relying_party, "name", "service_type", "client_secret_hash") == ("Store", "spa", None)
     await save(admin, "scopes", codehost_scopes="read:user  repo", websuite_scopes="none", officesuite_scopes="")
     await save(admin, "sign-in", email_sign_in="no", device_activation_uri="https://shop.example/activate")
-    stored = await columns(relying_party, "codehost_scopes", "websuite_scopes", "officesuite_scopes", "email_sign_in")
-    assert stored == (["read:user", "repo"], [], None, False)
+    assert await columns(relying_party, "email_sign_in") == (False,)
+    scopes = """
+        select c.slug, x.scopes from service_connections x join connections c on c.id = x.connection_id
+        where x.scopes is not null order by c.slug"""
+    assert await run_sql(relying_party.tenant.pool, scopes) == [("codehost", ["read:user", "repo"]), ("websuite", [])]
     page = (await admin.open(f"{APPLICATIONS}/shop")).text
     assert all(f'value="{value}"' in page for value in ("read:user repo", "none", "https://shop.example/activate"))
     assert '<option value="no" selected>' in page
@@ -178,12 +181,15 @@ REFUSED: list[tuple[str, dict[str, str], str, str]] = [
     ("sign-in", {"backchannel_logout_uri": "https://x.example/#here"}, "backchannel_logout_uri", "has a fragment"),
     ("sign-in", {"initiate_login_uri": "http://x.example/"}, "initiate_login_uri", "must start with https://"),
     ("sign-in", {"device_activation_uri": "ftp://x.example/"}, "device_activation_uri", "must start with https://"),
-    ("general", {"name": "", "service_type": "web"}, "name", "Enter a value."),
+    *(("general", {"name": name, "service_type": "web"}, "name", "Enter a value.") for name in ("", "  ")),
     ("scopes", {"codehost_scopes": "repo", "websuite_scopes": "a a"}, "websuite_scopes", "listed only once"),
     ("keys", {"jwks": "{"}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": [1]}'}, "jwks", "Paste a JWK set"),
     ("keys", {"jwks": '{"keys": []}'}, "jwks", "1 to 20 public keys"),
-    ("keys", {"jwks_uri": "http://x.example/"}, "jwks_uri", "must start with https://"),
+    *(
+        ("keys", {"jwks_uri": uri}, "jwks_uri", "contain a public host")
+        for uri in ("http://x.example/", "https://", "https:x", "https:///x")
+    ),
     ("keys", {"jwks": json.dumps({"keys": [KEY]}), "jwks_uri": "https://x.example/"}, "jwks_uri", "either jwks or jwks_uri"),
     ("lifetimes", {"access_token_seconds": "1e3"}, "access_token_seconds", "whole number"),
     ("lifetimes", {"access_token_seconds": "60", "refresh_token_seconds": "59"}, "refresh_token_seconds", "at least 60"),

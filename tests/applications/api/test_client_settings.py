@@ -94,6 +94,7 @@ async def test_invalid_settings_are_refused(shops: Workshop, acme: Tenant) -> No
         [{**client_key("ES256", str(number)).jwk} for number in range(21)],
         [{name: value for name, value in KEY.items() if name != "x"}],
         *([{**KEY, name: value}] for name in ("x", "kid", "alg", "use") for value in (5, None, ["a"], "")),
+        *([{**KEY, "kid": kid}] for kid in (" ", "\u00a0", "\u200b", "\ufeff", "a" * 256)),
         *([{**KEY, "alg": algorithm}] for algorithm in ("none", "HS256", "RS256", "ES512")),
         [{**KEY, "use": "enc"}],
         [{**KEY, "kty": "ec"}],

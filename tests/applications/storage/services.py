@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service, ServiceType
 from core.kernel.causes import SYSTEM
+from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.values import Slug, digest
 from tests.support.rows import DAY, HOUR, NOW
 
@@ -21,9 +22,7 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         client_id=uuid4(),
         credential_id=uuid4(),
         client_secret_hash=digest("secret"),
-        codehost_scopes=("read:user", "user:email"),
-        websuite_scopes=("openid",),
-        officesuite_scopes=(),
+        connection_scopes={CODEHOST: ("read:user", "user:email"), WEBSUITE: ("openid",), OFFICESUITE: ()},
         redirect_uris=("https://b.example.com/", "https://a.example.com/"),
         device_activation_uri="https://example.com/device",
         subscription_count=0,

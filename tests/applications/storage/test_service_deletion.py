@@ -34,7 +34,17 @@ async def enroll(storage: Postgres, one: Service, *people: UUID) -> None:
 
 
 DEPENDENT_TABLES = (
-    *("plans", "subscriptions", "api_keys", "identities", "oauth_credentials", "service_users", "login_totals", "login_events"),
+    *(
+        "plans",
+        "subscriptions",
+        "api_keys",
+        "identities",
+        "service_connections",
+        "oauth_credentials",
+        "service_users",
+        "login_totals",
+        "login_events",
+    ),
     *(
         "saml_configurations",
         "saml_certificates",
@@ -56,8 +66,7 @@ async def fill(pool: Pool, one: Service, user_id: UUID) -> None:
            values (gen_random_uuid(), %(org)s, %(service)s, 'x', 'x', %(key)s, '{read:users}', %(user)s, now())""",
         """insert into identities (id, user_id, service_id, provider, provider_user_id, linked_at)
            values (gen_random_uuid(), %(user)s, %(service)s, 'codehost', '1', now())""",
-        """insert into oauth_credentials (service_id, provider, org_id, client_id, client_secret, updated_at)
-           values (%(service)s, 'codehost', %(org)s, 'x', 'x', now())""",
+        "update service_connections set client_id = 'x', client_secret = 'x', updated_at = now() where service_id = %(service)s",
         """insert into saml_configurations (service_id, org_id, enabled, name_id_format, sign_assertions, sign_response, updated_at)
            values (%(service)s, %(org)s, false, 'x', true, true, now())""",
         """insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at)

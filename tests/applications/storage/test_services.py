@@ -9,6 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.services import Service, ServiceSlugTaken, ServiceType
+from core.kernel.connections import OFFICESUITE, WEBSUITE
 from core.kernel.values import Slug, digest
 from tests.applications.storage.services import by_id, put, service
 from tests.support.builders import add_organization, run_sql
@@ -17,9 +18,7 @@ from tests.support.services import add_plan
 
 BARE: dict[str, Any] = {
     "client_secret_hash": None,
-    "codehost_scopes": None,
-    "websuite_scopes": (),
-    "officesuite_scopes": None,
+    "connection_scopes": {WEBSUITE: ()},
     "redirect_uris": (),
     "device_activation_uri": None,
     "pkce_without_secret": False,
@@ -89,9 +88,7 @@ async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, 
         name="Other",
         service_type=ServiceType.MOBILE,
         client_secret_hash=None,
-        codehost_scopes=None,
-        websuite_scopes=(),
-        officesuite_scopes=("a", "b"),
+        connection_scopes={WEBSUITE: (), OFFICESUITE: ("a", "b")},
         redirect_uris=("com.example.app:/callback",),
         device_activation_uri="https://example.com/other",
         subscription_count=8,

@@ -36,7 +36,12 @@ async def remove(team: Tenant, by: str = "owner", **path_values: str) -> Answer:
 
 async def stored_credentials(team: Tenant) -> dict[tuple[UUID, str], tuple[str, str]]:
     """Return the client id and the decrypted secret by service and provider."""
-    rows = await run_sql(team.pool, "select service_id, provider, client_id, client_secret from oauth_credentials")
+    rows = await run_sql(
+        team.pool,
+        """
+        select x.service_id, c.slug, x.client_id, x.client_secret from service_connections x join connections c on c.id = x.connection_id
+        where x.client_id is not null""",
+    )
     return {
         (service, provider): (client_id, make_vault().open(secret, secret_context(name_of(service, ConnectionSlug(provider)))).decode())
         for service, provider, client_id, secret in rows
@@ -70,7 +75,7 @@ async def test_no_response_contains_the_secret(acme: Tenant) -> None:
     await add_service(acme.pool, acme.org)
     answers = [await put(acme), await get(acme), await put(acme, {**CREDENTIALS, "client_id": 5}), await remove(acme)]
     assert all("secret" not in answer.text.replace("has_secret", "") for answer in answers)
-    written = [*await acme.recorded(), *await acme.webhook_events(), *await run_sql(acme.pool, "select * from oauth_credentials")]
+    written = [*await acme.recorded(), *await acme.webhook_events(), *await run_sql(acme.pool, "select * from service_connections")]
     assert "own secret" not in str(written)
 
 

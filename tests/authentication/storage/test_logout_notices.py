@@ -16,7 +16,7 @@ from ports.storage import Transaction
 from ports.storage.authentication.sessions import OrganizationSessions, RefreshTokens, Sessions
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import EVE, HOUR, NOW, account, add, begin, within
-from tests.support.services import add_service, enroll_user
+from tests.support.services import add_plan, add_service, enroll_user
 
 URI: Final = "https://shop.example.com/logout"
 
@@ -149,6 +149,21 @@ async def test_users_who_keep_their_access_keep_their_sessions(case: Case) -> No
     assert await lose_access([case.user_id]) == await lose_access(None) == []
     await run_sql(case.pool, "update services set access_policy = 'assigned'")
     assert await lose_access(None) == [case.session_id]
+
+
+@pytest.mark.parametrize("names_users", [True, False])
+async def test_a_subscription_of_another_user_gives_no_access(case: Case, names_users: bool) -> None:
+    plan = await add_plan(case.pool, case.service_id)
+    await run_sql(case.pool, "update services set access_policy = 'anyone'")
+    await within(case.storage, lambda tx: enroll_user(tx, case.service_id, case.user_id, NOW))
+    await run_sql(case.pool, "update services set access_policy = 'assigned'")
+    insert = """
+        insert into subscriptions (id, org_id, service_id, user_id, plan_id, status, current_period_end, created_at, updated_at)
+        select gen_random_uuid(), %s, %s, user_id, %s, 'active', %s, created_at, created_at from sessions where id = %s"""
+    await run_sql(case.pool, insert, case.org_id, case.service_id, plan, NOW + HOUR, case.successor)
+    users = [case.user_id] if names_users else None
+    await within(case.storage, lambda tx: tx.organization_sessions.end_without_access(case.org_id, case.service_id, users, NOW))
+    assert await case.notices() == [case.session_id]
 
 
 async def test_only_sessions_of_the_ended_browser_end_with_it(case: Case) -> None:

@@ -23,7 +23,7 @@ async def put(storage: Postgres, org: UUID, service: UUID, credentials: ServiceO
 
 async def of(storage: Postgres, org: UUID, service: UUID, provider: ConnectionSlug = FIRST) -> ServiceOAuthCredentials | None:
     async with storage.reading() as read:
-        return await read.oauth_credentials.find(org, service, provider)
+        return (await read.oauth_credentials.list_of_service(org, service)).get(provider)
 
 
 async def test_credentials_are_found_by_organization_service_and_provider(storage: Postgres, pool: Pool) -> None:
@@ -49,7 +49,7 @@ async def test_new_credentials_replace_the_old_ones(storage: Postgres, pool: Poo
     await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "old", NOW - HOUR), "old secret")
     await put(storage, acme, shop, new := ServiceOAuthCredentials(FIRST, "new", NOW), "new secret")
     assert await of(storage, acme, shop) == new
-    [(sealed,)] = await run_sql(pool, "select client_secret from oauth_credentials")
+    [(sealed,)] = await run_sql(pool, "select client_secret from service_connections")
     assert make_vault().open(sealed, secret_context(name_of(shop, FIRST))) == b"new secret"
 
 
@@ -57,7 +57,7 @@ async def test_a_secret_is_encrypted_for_its_service_and_provider(storage: Postg
     acme = await add_organization(pool, "acme")
     shop, desk = await add_service(pool, acme), await add_service(pool, acme, "desk")
     await put(storage, acme, shop, ServiceOAuthCredentials(FIRST, "id", NOW), "a secret of a service")
-    [(sealed,)] = await run_sql(pool, "select client_secret from oauth_credentials")
+    [(sealed,)] = await run_sql(pool, "select client_secret from service_connections")
     assert b"secret" not in sealed
     for row in (name_of(shop, SECOND), name_of(desk, FIRST)):
         with pytest.raises(SealBroken):

@@ -16,9 +16,9 @@ from tests.support.builders import run_sql
 from tests.support.rows import NOW, account, add, in_another_task, within
 
 TABLES: Final = {
-    Sweep.DELETED_ORGANIZATIONS: [table for table, _ in OF_ORGANIZATIONS],
-    Sweep.DELETED_SERVICES: [table for table, _ in OF_SERVICES],
-    Sweep.DELETED_WEBHOOKS: [table for table, _ in OF_WEBHOOKS],
+    Sweep.DELETED_ORGANIZATIONS: [table for table, _ in OF_ORGANIZATIONS.tables],
+    Sweep.DELETED_SERVICES: [table for table, _ in OF_SERVICES.tables],
+    Sweep.DELETED_WEBHOOKS: [table for table, _ in OF_WEBHOOKS.tables],
 }
 TOMBSTONES: Final = """
     select (select count(*) from deleted_organizations) + (select count(*) from deleted_services)

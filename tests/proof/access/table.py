@@ -455,8 +455,8 @@ POST   /app/sign-in                                  303  303  303  303  303
 GET    /app/sign-in/code                             200  200  200  200  200
 POST   /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
-GET    /app/flow/<flow_id>/email                     200  200  200  200  200
-POST   /app/flow/<flow_id>/email                     303  303  303  303  303
+GET    /app/flow/<uuid:flow_id>/email                200  200  200  200  200
+POST   /app/flow/<uuid:flow_id>/email                303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
@@ -784,8 +784,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
-    "GET /app/flow/<flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
-    "POST /app/flow/<flow_id>/email": Request(
+    "GET /app/flow/<uuid:flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
+    "POST /app/flow/<uuid:flow_id>/email": Request(
         form={**OF_THIS_BROWSER, "code": "{email_code}"}, things={"flow_id": "{email_flow}"}, cookies=BROWSER
     ),
     "POST /app/sign-out": Request(form=OF_THE_SESSION),

@@ -29,7 +29,7 @@ from core.federation.oauth.model.device_flow import USER_CODE_ALPHABET, USER_COD
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import OrganizationStatus, Person
 from core.kernel.causes import SYSTEM
-from core.kernel.connections import CODEHOST
+from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE
 from core.kernel.event_catalog import EVENT_KINDS, Event
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Permission, RoleName
 from core.kernel.values import Domain, Email, Slug, digest, new_id, new_secret
@@ -718,9 +718,7 @@ async def _add_services(ports: Ports, organization: Organization, owner: Account
             client_id=new_id(),
             credential_id=new_id(),
             client_secret_hash=digest(f"{secret} {kind}"),
-            codehost_scopes=(f"{slug}:read",),
-            websuite_scopes=(f"{slug}:mail",),
-            officesuite_scopes=(f"{slug}:files",),
+            connection_scopes={CODEHOST: (f"{slug}:read",), WEBSUITE: (f"{slug}:mail",), OFFICESUITE: (f"{slug}:files",)},
             redirect_uris=(f"https://{kind}.{slug}.example/callback",),
             device_activation_uri=f"https://{kind}.{slug}.example/device",
             subscription_count=0,

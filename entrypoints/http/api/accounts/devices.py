@@ -33,6 +33,10 @@ class DeviceResponse(ResponseModel):
     browser: str = Field(description="The browser, from the User-Agent header.", examples=["Firefox"])
     os: str = Field(description="The operating system, from the User-Agent header.", examples=["Linux"])
     last_used_at: Timestamp = Field(description="The time of the last sign-in.")
+    methods: list[str] = Field(
+        description="The methods of the last sign-in: first and second factor. Empty if version 0.9.0 stored it.",
+        examples=[["password", "totp"]],
+    )
     last_ip: str | None = Field(description="The IP address of the last sign-in, or null.", examples=["203.0.113.9"])
     is_current: bool = Field(description="Whether this is the device of your session.")
     trusted: bool = Field(description="Whether sign-ins from the device skip the second factor.")

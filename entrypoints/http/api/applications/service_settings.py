@@ -8,6 +8,7 @@ from pydantic import Field
 
 from core.applications.model import client_settings, services
 from core.applications.model.services import SETTINGS, ServiceType, SettingChanges
+from core.kernel.connections import CODEHOST, OFFICESUITE, WEBSUITE, ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.outbound import KeyPortNotAllowed
 from entrypoints.http.edge.bodies import MAX_ITEMS, Name, RequestModel, ResponseModel, Text, Texts, optional
@@ -40,6 +41,12 @@ def setting(
     field = optional(description=description, **limits)
     field.metadata.append(OnPage(group, label, hint, lines, inputmode, refusals))
     return field
+
+
+def scopes_at(slug: ConnectionSlug) -> Any:
+    """Return the definition of the setting for the scopes at a connection."""
+    description = f"The scopes to request at `{slug}`; null for the platform's defaults, an empty array for none."
+    return setting("scopes", f"Scopes at {slug}", None, description)
 
 
 # Not strict, because JSON can express an enumeration only by its values.
@@ -204,24 +211,9 @@ class ServiceSettingsRequest(RequestModel):
         "The lifetime of an unused refresh token, from 60 seconds to the platform's lifetime. Null: the platform's lifetime.",
         inputmode="numeric",
     )
-    codehost_scopes: Texts | None = setting(
-        "scopes",
-        "Scopes at codehost",
-        None,
-        "The scopes to request at `codehost`; null for the platform's defaults, an empty array for none.",
-    )
-    websuite_scopes: Texts | None = setting(
-        "scopes",
-        "Scopes at websuite",
-        None,
-        "The scopes to request at `websuite`; null for the platform's defaults, an empty array for none.",
-    )
-    officesuite_scopes: Texts | None = setting(
-        "scopes",
-        "Scopes at officesuite",
-        None,
-        "The scopes to request at `officesuite`; null for the platform's defaults, an empty array for none.",
-    )
+    codehost_scopes: Texts | None = scopes_at(CODEHOST)
+    websuite_scopes: Texts | None = scopes_at(WEBSUITE)
+    officesuite_scopes: Texts | None = scopes_at(OFFICESUITE)
 
     def to_settings(self) -> SettingChanges:
         """Return the settings for the use cases. Fields that were not sent keep their values."""

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from quart_schema import document_response
 
 from core.applications import services
-from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
+from core.applications.model.services import SCOPES, Service, ServiceOrder, ServiceSummary, ServiceType
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.api.applications.service_settings import JwkSetResponse, ServiceSettingsRequest, Type, stored
@@ -105,16 +105,18 @@ class ServiceQuotaResponse(ResponseModel):
     tier: str | None = Field(description="The display name of the organization's tier; null if it has no tier.")
 
 
-def _keys(service: Service) -> JwkSetResponse | None:
-    return None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
+def _computed(service: Service) -> dict[str, Any]:
+    """Return the fields of a response that differ from those of the service."""
+    keys = None if service.jwks is None else JwkSetResponse(keys=[dict(key) for key in service.jwks])
+    return {"jwks": keys, **{name: service.setting(name) for name in SCOPES}}
 
 
 def to_service_response(service: Service) -> ServiceResponse:
-    return ServiceResponse.of(service, jwks=_keys(service))
+    return ServiceResponse.of(service, **_computed(service))
 
 
 def _to_summary_response(summary: ServiceSummary) -> ServiceSummaryResponse:
-    return ServiceSummaryResponse.of(summary.service, jwks=_keys(summary.service), plan_count=summary.plan_count)
+    return ServiceSummaryResponse.of(summary.service, **_computed(summary.service), plan_count=summary.plan_count)
 
 
 class ServiceRequest(ServiceSettingsRequest):
@@ -231,7 +233,7 @@ async def update(org_slug: str, service_slug: str, data: ServiceUpdateRequest) -
     secret and the keys are deleted.
     """
     service, client_secret = await services.update(ports(), acting(), service_slug, data.to_settings())
-    return UpdatedServiceResponse.of(service, jwks=_keys(service), client_secret=client_secret)
+    return UpdatedServiceResponse.of(service, **_computed(service), client_secret=client_secret)
 
 
 class SecretRotationRequest(RequestModel):

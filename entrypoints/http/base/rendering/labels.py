@@ -11,6 +11,7 @@ from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.display import to_words
+from core.kernel.proofs import Method
 from core.kernel.providers import OwnMethod
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
@@ -68,6 +69,9 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
+_SECOND_METHODS: Final[Labels] = {Method.TOTP: "Authenticator app", Method.BACKUP_CODE: "Backup code"}
+
+
 def label(value: str, labels: Labels | None = None) -> str:
     """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
     if isinstance(value, StrEnum) and labels is None:
@@ -77,4 +81,4 @@ def label(value: str, labels: Labels | None = None) -> str:
 
 def sign_in_methods() -> Labels:
     """Return the labels of the ways to sign in: our own ones, and the identity providers."""
-    return {**LABELS[OwnMethod], **ports().policy.provider_names}
+    return {**LABELS[OwnMethod], **_SECOND_METHODS, **ports().policy.provider_names}

@@ -24,6 +24,7 @@ from core.tenancy.model.members import OwnerCannotLeave
 from entrypoints.http.api.applications.own_applications import launch_url
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
+from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
@@ -51,6 +52,7 @@ def _device_values(result: ListedDevice) -> dict[str, Any]:
         "name": device.name,
         "system": f"{browser_} on {system}",
         "used": format_utc(device.last_used_at),
+        "methods": " and ".join(label(method, sign_in_methods()) for method in device.methods),
         "first": format_utc(device.created_at),
         "address": device.last_ip,
         "location": ", ".join(filter(None, (device.location.city, device.location.country))) if device.location else None,

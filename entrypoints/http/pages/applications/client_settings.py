@@ -44,7 +44,7 @@ def group_fields(group: str, service: Service) -> tuple[str, ...]:
 
 def stored_values(service: Service) -> dict[str, Any]:
     """Return the values of all fields: text, or a boolean for a checkbox."""
-    return {field: _to_text(field, getattr(service, field)) for group in GROUPS for field in GROUPS[group]}
+    return {field: _to_text(field, service.setting(field)) for group in GROUPS for field in GROUPS[group]}
 
 
 def _to_text(field: str, value: Any) -> str | bool:

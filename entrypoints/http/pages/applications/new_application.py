@@ -10,9 +10,10 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model import services as model
-from core.applications.model.services import CreatedService, ServiceSlugTaken, ServiceType
+from core.applications.model.services import CreatedService, ServiceType
 from core.kernel.errors import Invalid, Refusal
 from core.kernel.roles import Capability
+from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member
 from entrypoints.http.edge.access import member_page
@@ -38,7 +39,7 @@ API: Final = "POST /api/organizations/<org_slug>/services"
 FIELDS: Final[Mapping[type[Refusal], str]] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
-    ServiceSlugTaken: "name",
+    NameUsedTooOften: "name",
 }
 
 

@@ -6,8 +6,8 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.authentication import oauth_credentials
-from core.authentication.model.identities import CredentialsNotSet, ServiceOAuthCredentials, parse_provider
-from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.authentication.model.identities import parse_provider
+from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.roles import Capability
 from entrypoints.http.api.authentication.oauth_credentials import OAuthCredentialsRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
@@ -24,31 +24,22 @@ ONE: Final = f"{LIST}/<provider>"
 API: Final = f"{SERVICE}/oauth-credentials/<provider>"
 
 
-async def _own_credentials(service_slug: str, provider: ConnectionSlug) -> ServiceOAuthCredentials | None:
-    try:
-        return await oauth_credentials.load(ports(), acting_member(), service_slug, provider)
-    except CredentialsNotSet:
-        return None
-
-
 @routes.get(LIST)
 @member_page(Capability.SERVICES_MANAGE)
 @shows(f"GET {API}", f"PUT {API}", f"DELETE {API}")
 async def show_providers(org_slug: str, service_slug: str) -> Response:
     """List the identity providers with which users can sign in to an application."""
     service = await services.find(ports(), acting_member(), service_slug)
+    own = await oauth_credentials.list_own(ports(), acting_member(), service_slug)
     offered = oauth_credentials.platform_providers(ports())
     names = ports().policy.provider_names
-    providers = [
-        {"id": each, "name": names[each], "own": await _own_credentials(service_slug, each), "is_offered": each in offered}
-        for each in PLATFORM_CONNECTIONS
-    ]
+    providers = [{"id": each, "name": names[each], "own": own.get(each), "is_offered": each in offered} for each in PLATFORM_CONNECTIONS]
     return await console_page("applications/providers.html", providers=providers, **application_values(service))
 
 
 async def _values(typed: Form | None, service_slug: str, provider: str) -> dict[str, Any]:
     chosen, service = parse_provider(provider), await services.find(ports(), acting_member(), service_slug)
-    own = await _own_credentials(service_slug, chosen)
+    own = (await oauth_credentials.list_own(ports(), acting_member(), service_slug)).get(chosen)
     client_id = (own.client_id if own else None) if typed is None else typed.get("client_id", "")
     return {
         "typed": {} if client_id is None else {"client_id": client_id},  # never the secret

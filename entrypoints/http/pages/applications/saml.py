@@ -122,13 +122,14 @@ def _wrong_field(refusal: Refusal, form: Form) -> str | None:
 
 def _slo_replacement(service: Service, form: Mapping[str, str]) -> Question:
     fields = {name: value for name, value in form.items() if name not in ("form_token", "form_key")}
+    verb = "Replace" if form.get("slo_certificate", "").strip() else "Remove"
     return Question(
-        verb="Replace the certificate from",
+        verb=f"{verb} the certificate from",
         target=service.name,
         consequences=(
             sentence("We refuse logout requests that {} signs with its present certificate. Users stay signed in here then.", service.name),
         ),
-        button="Replace certificate",
+        button=f"{verb} certificate",
         keep="Keep certificate",
         back=("SAML", f"{application_path(service)}/saml"),
         answered={**fields, CONFIRMED: "yes"},

@@ -27,14 +27,13 @@ from core.kernel.page_paths import ACCOUNT_PATH, REAUTHENTICATION_PATH
 from core.kernel.rate_limits import EMAIL_SIGN_IN, LOGIN, MFA_VERIFICATION
 from core.kernel.sign_in_age import SignInAge, is_enough
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.base.redirects import redirect, safe_next
+from entrypoints.http.base.redirects import page_of_form, redirect, safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import sign_in_session
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.reauthentication import page_of_form
 from entrypoints.http.pages.console import redirect_with_notice
 from entrypoints.http.pages.console_forms import wrong_field
 from entrypoints.http.pages.form_pages import check_session_form, refused_page, session_form_token

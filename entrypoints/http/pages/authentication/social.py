@@ -38,6 +38,7 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
+from entrypoints.http.pages.flow.flows import begins_unseen, no_page
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -62,7 +63,10 @@ class ProviderConverter(BaseConverter):
 @anyone
 @refuses(400, 403, 404)
 @describes_page(
-    {302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs."},
+    {
+        204: "The browser fetched the URL ahead or for a frame.",
+        302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
+    },
     optional=PARAMETERS,
     changes_state=True,
 )
@@ -75,6 +79,8 @@ async def start(provider: str) -> Response:
     `org` alone as in the answer of `POST /api/auth/lookup-email`, the user signs in to their own
     account.
     """
+    if begins_unseen():
+        return no_page()
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)

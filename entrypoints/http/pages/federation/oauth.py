@@ -23,6 +23,7 @@ from core.federation.oauth.model.authorization import (
     AuthorizationResponse,
     ResponseMode,
 )
+from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.target import WaitingRequest
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal, SessionEnded
@@ -37,7 +38,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import path_of
+from entrypoints.http.pages.flow.flows import begins_unseen, no_page, path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -82,8 +83,9 @@ PARAMETERS: Final = {
 @refuses(400, 403, 404, 429)
 @describes_page(
     {
-        200: "The page that asks the user before the application gets a code, or that brings the answer to the application.",
-        303: "Redirect to the redirect URI with a code or an error, or to the sign-in or sign-up page.",
+        200: "The page that brings the answer to the application.",
+        204: "The browser fetched the URL ahead or for a frame, and a page would have to be shown.",
+        303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
     },
     optional=PARAMETERS,
     changes_state=True,
@@ -101,9 +103,12 @@ async def authorize() -> Response:
     user = await visitor_with_mfa()
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
-        if (begun := await target.find_pushed(ports(), request_of_application, browser)) is not None:
+        try:
+            authorization = _recorded(await oauth.validate(ports(), request_of_application))
+        except RequestUriInvalid:
+            if (begun := await target.find_pushed(ports(), request_of_application, browser)) is None:
+                raise
             return redirect(path_of(begun))
-        authorization = _recorded(await oauth.validate(ports(), request_of_application))
         try:
             return await _answer(authorization, user, request.args.get("provider"), browser)
         except AuthorizationRefused as refusal:
@@ -120,6 +125,8 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
     if user is None:  # only this answer, and an error, count for a browser without a session
         await take_token(())
         await keep_taken(cookies.browser_id())
+    if begins_unseen():
+        return no_page()
     flow = await target.begin(ports(), user or caller(), user, waiting, browser)
     return redirect(path_of(flow, f"/{outcome.step.value}"))
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from quart import Blueprint, Response, request
@@ -20,7 +21,7 @@ from core.federation import targets
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
-from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH
+from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
@@ -72,8 +73,13 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
     service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
     start = None if service is None else _start_of(service)
-    values = {"start": start or HOME_PATH, "service": service.name if service and start else None}
-    return page_response(render("authentication/flow_ended.html", is_signed_in=await visitor_with_mfa() is not None, **values))
+    page = render(
+        "authentication/flow_ended.html",
+        is_signed_in=await visitor_with_mfa() is not None,
+        start=start or HOME_PATH,
+        service=service.name if service and start else None,
+    )
+    return page_response(page)
 
 
 def _start_of(service: Service) -> str | None:
@@ -97,13 +103,36 @@ async def flow_at(path: str) -> Flow:
 def path_of(flow: Flow, step: str = "") -> str:
     """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
     if flow.is_stored:
-        return f"{HOME_PATH}/flow/{flow.id}{step}"
+        return _prefix_of(flow) + step
     return HOME_PATH + step if step else flow.request
+
+
+def _prefix_of(flow: Flow) -> str:
+    """Return the path of a stored flow, before that of a step.
+
+    On a database of version 0.9.0, a process of that version may get the next request. So the address is one that it knows,
+    and it begins the request again. The next release drops this (`entrypoints/http/edge/dispatch.py`).
+    """
+    if not app_context().was_upgraded:
+        return f"{HOME_PATH}/flow/{flow.id}"
+    return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
+
+
+def begins_unseen() -> bool:
+    """Return whether nobody sees the page that this request asks for: it is fetched ahead, or for a frame, which our pages refuse."""
+    ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
+    return ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
+
+
+def no_page() -> Response:
+    """Return the response to a request that must begin no sign-in."""
+    return Response(b"", 204, {"Cache-Control": "no-store"})
 
 
 def leads_to_request(flow: Flow) -> bool:
     """Return whether the path of a page is that of a request, which begins a flow of its own, or of another flow."""
-    return flow.request.partition("?")[0] == AUTHORIZE_PATH or flow.request.startswith(f"{HOME_PATH}/flow/")
+    path = flow.request.partition("?")[0]
+    return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/")
 
 
 def address_to_store(flow: Flow) -> str | None:
@@ -120,7 +149,7 @@ def link_to(flow: Flow, step: str) -> str:
 def links(flow: Flow) -> dict[str, Any]:
     """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
     return {
-        "flow": f"{HOME_PATH}/flow/{flow.id}" if flow.is_stored else HOME_PATH,
+        "flow": _prefix_of(flow) if flow.is_stored else HOME_PATH,
         "next": path_of(flow),
         "sign_in": link_to(flow, "/sign-in"),
         "sign_up": link_to(flow, "/sign-up"),

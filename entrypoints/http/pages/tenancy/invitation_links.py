@@ -17,7 +17,7 @@ from core.authentication.model.login import InvitationAnswer
 from core.federation import sign_in as sign_in_flow
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
-from core.kernel.errors import Invalid, Limited
+from core.kernel.errors import Invalid, Limited, refuse
 from core.kernel.page_paths import SIGN_IN_PATH
 from core.kernel.roles import ROLES
 from core.kernel.values import digest, parse_id
@@ -89,7 +89,7 @@ async def invitation_page() -> Response:
     The page has buttons to accept and to decline. A new user chooses a password there. Opening it
     changes nothing. In the browser of the recipient, `token` may also be the hash of the token.
     """
-    return await _show(link_token())
+    return await _show(link_token() or refuse(LinkIncomplete))
 
 
 async def _show(token: str, refusal: Invalid | Limited | None = None, name: str = "") -> Response:

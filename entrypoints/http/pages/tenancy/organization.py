@@ -9,7 +9,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
 from core.kernel.roles import ADMIN, Capability
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.values import Page, SlugInvalid, SlugReserved
+from core.kernel.values import NameUsedTooOften, Page, SlugInvalid, SlugReserved
 from core.tenancy import members, organizations
 from core.tenancy.model.members import AlreadyOwner, NewOwnerNotActive, NewOwnerNotMember
 from core.tenancy.model.organizations import SlugTaken
@@ -28,7 +28,7 @@ NEW: Final = "/app/organizations/new"
 SETTINGS: Final = "/app/organizations/<org_slug>/settings"
 API: Final = "/api/organizations"
 API_OF_ONE: Final = f"{API}/<org_slug>"
-SLUG_FIELDS: Final[Mapping[type[Refusal], str]] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug"}
+SLUG_FIELDS: Final[Mapping[type[Refusal], str]] = {SlugTaken: "slug", SlugInvalid: "slug", SlugReserved: "slug", NameUsedTooOften: "name"}
 TRANSFER_FIELDS: Final[Mapping[type[Refusal], str]] = {
     AlreadyOwner: "new_owner_user_id",
     NewOwnerNotMember: "new_owner_user_id",

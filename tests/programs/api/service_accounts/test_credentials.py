@@ -150,6 +150,7 @@ async def test_the_number_of_trusts_is_limited(acme: Tenant) -> None:
         ({**KEY, "public_key": {"kty": "OKP", "crv": "Ed25519", "x": "short"}}, CredentialKeyInvalid),
         ({**KEY, "public_key": {**PEM_KEY, "kid": "a\0"}}, CredentialKeyInvalid),
         ({**KEY, "public_key": {**PEM_KEY, "kid": "a" * 256}}, CredentialKeyInvalid),
+        ({**KEY, "public_key": {**PEM_KEY, "kid": "\u200b"}}, CredentialKeyInvalid),
         ({"expires_at": "2026-03-14T15:09:26Z"}, CredentialExpiryInvalid),
         ({"expires_at": "2036-03-14T15:09:26Z"}, CredentialExpiryInvalid),
         ({**PIPELINE, "issuer": "http://issuer.example"}, IssuerInvalid),
