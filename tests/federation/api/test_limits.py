@@ -224,14 +224,14 @@ async def test_each_way_to_sign_in_gives_everything_back(
     await browser.submit("/app/sign-out")
     authenticator = await add_mfa(ports, user) if second_factor else None
     await run_sql(pool, "delete from rates")
-    leads_to(await browser.open("/auth/authorize"))
+    assert (await browser.open("/auth/authorize")).status == 200
     target = leads_to(await way(browser, provider_sign_in, ports, sent))
     if authenticator:
-        assert target == CODE
+        assert is_step(target, "code")
         assert await taken(pool) > 0
         assert (await browser.show_code(authenticator.wrong())).status == 401
         target = leads_to(await browser.show_code(authenticator.code()))
-    assert target == "/app/account"
+    assert await browser.follow(target) == "/app/account"
     assert await taken(pool) == (1 if authenticator else 0), "the wrong code"
     assert await run_sql(pool, "select 1 from sign_in_charges") == []
 
