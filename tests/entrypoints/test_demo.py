@@ -26,7 +26,7 @@ from entrypoints.demo import as_json, as_walk, notes
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.federation.api.relying import AUTHORIZE, PKCE, TOKEN, VERIFIER, redirect_parts
-from tests.support.browser import FakeBrowser, form_token, leads_to
+from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, Api, add_account, add_member, add_organization, make_ports, run_concurrently, run_sql, sign_in
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
@@ -120,8 +120,11 @@ async def test_its_applications_can_exchange_codes(app: QuartTrio, api: Api, see
         for redirect_uri in application["redirect_uris"]:
             path = f"{AUTHORIZE}?{urlencode({**client, **pkce, 'redirect_uri': redirect_uri})}"
             if "gatehouse-session" not in browser.cookies:
-                assert leads_to(await browser.sign_in(who["email"], who["password"], after=path)) == path
-            place, fields = redirect_parts(await browser.send(path, form_token=form_token(await browser.open(path)), answer="continue"))
+                signed_in = await browser.fill(await browser.open(path), email=who["email"], password=who["password"])
+                question = await browser.open(leads_to(signed_in))
+            else:
+                question = await browser.open(path)
+            place, fields = redirect_parts(await browser.answer(question, "continue"))
             assert place == redirect_uri
             tokens = await api.post(TOKEN, {**client, **shows, "code": fields["code"], "redirect_uri": redirect_uri})
             profile = (await api.get("/api/user", token=tokens.json["access_token"])).json

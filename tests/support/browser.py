@@ -15,6 +15,7 @@ from tests.support.mfa import Authenticator
 
 SIGN_IN, ACCOUNT = "/app/sign-in", "/app/account"
 FLOW: Final = re.compile(r"/app/flow/[0-9a-f-]{36}(/[a-z-]+)?")
+ENDED: Final = re.compile("<h1>(This sign-in is no longer open|You're signed in|You&#39;re signed in)</h1>")
 HTML: Final = (b"accept", b"text/html,application/xhtml+xml,*/*;q=0.8")
 FORM: Final = (b"content-type", b"application/x-www-form-urlencoded")
 AGENT: Final = (b"user-agent", FIREFOX.encode())
@@ -45,6 +46,16 @@ def is_step(path: str, step: str) -> bool:
     return match is not None and match[1] == f"/{step}"
 
 
+def step_of(page: Answer, step: str) -> str:
+    """Return the path of another step of the flow whose page this is."""
+    return f"{action_of(page).rpartition('/')[0]}/{step}"
+
+
+def has_ended(answer: Answer) -> bool:
+    """Return whether this is the page of a sign-in that is no longer open in this browser."""
+    return answer.status == 200 and "Location" not in answer.headers and bool(re.search(ENDED, answer.text))
+
+
 def set_cookies(answer: Answer) -> dict[str, "Morsel[str]"]:
     """Return the cookies that an answer sets, by name."""
     jar: SimpleCookie = SimpleCookie()
@@ -60,10 +71,12 @@ class FakeBrowser:
         self._app = app
         self._origin = origin
         self.cookies: dict[str, str] = {}
+        self.path = ""  # of the page that was opened last
         self.code_path = ""  # of the step to which an answer has led last
 
     async def open(self, path: str, *headers: Header, method: str = "GET", follows: bool = True) -> Answer:
         """Open a page. If it leads to a step of a sign-in, return the page of the step, unless `follows` is false."""
+        self.path = path
         answer = self._keep(await ask(self._app, method, path, headers=[HTML, AGENT, *self._cookie_header(), *headers]))
         target = answer.headers.get("Location", "")
         return await self.open(target, *headers) if follows and FLOW.fullmatch(target) else answer
@@ -88,9 +101,11 @@ class FakeBrowser:
         return await self.send(path, **{"form_token": form_token(await self.open(page)), **fields})
 
     async def sign_in(self, email: str = EMAIL, password: str = PASSWORD, *, after: str = "") -> Answer:
-        page = f"{SIGN_IN}?{urlencode({'next': after})}" if after else SIGN_IN
-        more = {"next": after} if after else {}
-        return await self.submit(SIGN_IN, page, email=email, password=password, **more)
+        """Sign in on the page that continues at this path. The request of an application begins a flow."""
+        page = await self.open(f"{SIGN_IN}?{urlencode({'next': after})}" if after else SIGN_IN)
+        if page.status == 303:
+            page = await self.open(leads_to(page))
+        return await self.fill(page, email=email, password=password, **({"next": after} if after else {}))
 
     async def show_code(self, code: str, **fields: str) -> Answer:
         """Send a code of the second factor to the page to which the last answer has led."""
@@ -103,6 +118,10 @@ class FakeBrowser:
     async def follow(self, path: str) -> str:
         """Return where the end of a sign-in leads, if this is the path of one."""
         return leads_to(await self.open(path)) if FLOW.fullmatch(path) else path
+
+    async def ends_at(self, answer: Answer) -> str:
+        """Return where the sign-in ends that this answer continues."""
+        return await self.follow(leads_to(answer))
 
     async def is_in(self) -> bool:
         return (await self.open(ACCOUNT)).status == 200

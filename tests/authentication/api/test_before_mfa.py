@@ -16,8 +16,8 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.cli import VERIFY, DeviceClient
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, form_token, is_step, leads_to
-from tests.support.builders import EMAIL, Api, add_member, run_sql, sign_in
+from tests.support.browser import ACCOUNT, SIGN_IN, action_of, form_token, is_step, leads_to
+from tests.support.builders import EMAIL, PASSWORD, Api, add_member, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.refusals import UNAUTHORIZED, refused
 from tests.support.saml import SamlApplication, posted_response
@@ -54,8 +54,8 @@ class OldSession:
 
     async def sign_in_at(self, path: str, app: Authenticator) -> None:
         """Follow the redirect of this path to the sign-in page, and sign in again."""
-        assert leads_to(await self.browser.sign_in(after=path)) == f"{CODE}?next={quote(path, safe='')}"
-        assert leads_to(await self.browser.show_code(app.code(), next=path)) == path
+        assert is_step(leads_to(await self.browser.sign_in(after=path)), "code")
+        assert await self.browser.ends_at(await self.browser.show_code(app.code())) == path
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ async def test_no_saml_assertion_without_the_second_factor(old_session: OldSessi
     app = await old_session.enable_mfa(new_token)
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Responder", "NoPassive"]
     path = await old_session.browser.start_sign_on(shop)
-    assert await old_session.browser.sign_in_at(path) == f"{CODE}?next={quote(path, safe='')}"
-    assert leads_to(await old_session.browser.show_code(app.code(), next=path)) == path
+    assert is_step(await old_session.browser.sign_in_at(path), "code")
+    assert await old_session.browser.ends_at(await old_session.browser.show_code(app.code())) == path
     assert posted_response(await old_session.browser.open(path)).statuses == ["Success"]
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
 
@@ -107,11 +107,11 @@ async def test_no_authorization_code_without_the_second_factor(old_session: OldS
     await application.code()
     app = await old_session.enable_mfa(new_token)
     path = application.request()
-    to_sign_in = leads_to(await old_session.browser.open(path))
-    assert to_sign_in == f"{SIGN_IN}?next={quote(path, safe='')}"
-    assert (await old_session.browser.open(to_sign_in)).status == 200, "the sign-in form, and no redirect"
-    await old_session.sign_in_at(path, app)
-    place, fields = redirect_parts(await old_session.browser.open(path))
+    page = await old_session.browser.open(path)
+    assert (page.status, is_step(action_of(page), "sign-in")) == (200, True), "the sign-in form, and no redirect"
+    code_page = await old_session.browser.open(leads_to(await old_session.browser.fill(page, email=EMAIL, password=PASSWORD)))
+    answer = await old_session.browser.fill(code_page, code=app.code())
+    place, fields = redirect_parts(await old_session.browser.open(leads_to(answer)))
     assert (place, set(fields)) == (application.redirect_uri, {"code", "state", "iss"})
 
 
@@ -123,8 +123,9 @@ async def test_no_authorization_code_if_the_factor_is_enabled_before_the_consent
     question = await application.open_request()
     assert 'name="answer"' in question.text
     await old_session.enable_mfa(new_token)
-    answer = await old_session.browser.send(application.request(), answer="continue", form_token=form_token(question))
-    assert leads_to(answer) == f"{SIGN_IN}?next={quote(application.request(), safe='')}"
+    answer = await old_session.browser.fill(question, answer="continue")
+    page = await old_session.browser.open(leads_to(answer))
+    assert is_step(action_of(page), "sign-in")
 
 
 async def test_no_device_approval_without_the_second_factor(
@@ -163,7 +164,7 @@ async def test_the_session_that_enabled_the_factor_keeps_its_rights(old_session:
     assert (await old_session.browser.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
     newcomer = SamlBrowser(app, old_session.clock)
     assert is_step(leads_to(await newcomer.sign_in()), "code")
-    assert leads_to(await newcomer.show_code(authenticator.code())) == ACCOUNT
+    assert await newcomer.ends_at(await newcomer.show_code(authenticator.code())) == ACCOUNT
     assert (await newcomer.sign_on(shop, **IS_PASSIVE)).statuses == ["Success"]
 
 

@@ -55,10 +55,10 @@ async def test_one_sign_in_is_enough(shop: RelyingParty, clock: FakeClock, asks:
 
 
 async def test_a_session_of_another_browser_is_not_fresh(shop: RelyingParty, user: Account, clock: FakeClock) -> None:
-    """A stamp that is asked for without a session does not make an older session fresh."""
+    """A flow that begins without a session does not make an older session fresh."""
     await sign_in_browser(shop, user, provider="password")
     session = shop.browser.cookies.pop("gatehouse-session")
     clock.advance(31 * SECOND)
-    page = await shop.browser.open(leads_to(await shop.browser.open(path_of(shop, prompt="login"))))
+    page = await shop.browser.open(path_of(shop, prompt="login"))
     shop.browser.cookies["gatehouse-session"] = session
     assert is_sign_in(await shop.browser.open(next_of(page)))

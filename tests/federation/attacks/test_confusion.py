@@ -9,23 +9,25 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
 
 from core.accounts.model.accounts import Account
+from core.kernel.values import new_secret
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import assertion, client_key, proof, register
 from tests.federation.api.client_authentication.pipelines import Issuer, trust
 from tests.federation.api.dpop import BoundClient
 from tests.federation.api.end_session.applications import logout_token
+from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import SECRET, RelyingParty, authorize, openid_tokens, path_of, sign_in_browser
 from tests.federation.attacks.test_resources import tokens_for
 from tests.federation.attacks.world import is_code, unchanged
 from tests.programs.service_accounts import create, try_add_credential
 from tests.proof.access.belongings import wait_for_code
-from tests.support.browser import FakeBrowser, leads_to
+from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.personal_tokens import add_personal_token
@@ -158,12 +160,12 @@ class Kit:
     async def pre_auth_token(self) -> str:
         return await wait_for_code(self.shop.tenant.ports, self.user)
 
-    async def stamp(self) -> str:
-        """Return the stamp of the request that `asked` sends."""
-        target = leads_to(await FakeBrowser(self.shop.browser._app).open(path_of(self.shop, prompt="login")))
-        [path] = parse_qs(urlsplit(target).query)["next"]
-        [stamp] = parse_qs(urlsplit(path).query)["asked"]
-        return stamp
+    async def flow(self) -> str:
+        """Return the id of a flow that the browser began before it had its session."""
+        device = self.shop.browser.cookies.setdefault("gatehouse-device", new_secret())
+        earlier = FakeBrowser(self.shop.browser._app)
+        earlier.cookies["gatehouse-device"] = device
+        return next_of(await earlier.open(path_of(self.shop, prompt="login"))).rpartition("/")[2]
 
     async def cookie(self) -> str:
         await sign_in_browser(self.shop, self.user, second_factor=True)
@@ -194,7 +196,11 @@ class Kit:
         return "Stay signed in" not in page.text
 
     async def asked(self, token: str) -> bool:
+        """The parameter of an earlier version."""
         return is_code(await self.shop.browser.open(path_of(self.shop, prompt="login", asked=token)))
+
+    async def flow_of_a_sign_in(self, token: str) -> bool:
+        return is_code(await self.shop.browser.open(f"/app/flow/{quote(token, safe='')}"))
 
     async def refresh(self, token: str) -> bool:
         return (await self.shop.refresh(token)).status == 200
@@ -312,7 +318,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kit.personal_token_of_the_own_account,
     Kit.key_proof,
     Kit.pre_auth_token,
-    Kit.stamp,
+    Kit.flow,
     Kit.cookie,
 )
 _OF_APPLICATIONS: Final[set[Kind]] = {Kit.access_token, Kit.access_token_for_the_api, Kit.access_token_without_openid}
@@ -338,7 +344,8 @@ ACCEPTED: Final[dict[Place, set[Kind]]] = {
     Kit.userinfo_in_the_query: set(),
     Kit.hint_of_an_authorization: {Kit.id_token},
     Kit.hint_of_a_logout: {Kit.id_token},
-    Kit.asked: {Kit.stamp},
+    Kit.asked: set(),
+    Kit.flow_of_a_sign_in: {Kit.flow},
     Kit.refresh: _REFRESH_TOKENS,
     Kit.code_of_an_exchange: {Kit.code},
     Kit.device_code_of_a_poll: {Kit.device_code},

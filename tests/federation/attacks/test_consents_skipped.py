@@ -1,6 +1,7 @@
 """Consents that no user gave: prompt=none, trust, and scopes that a page did not show (OpenID Connect Core section 3.1.2.4)."""
 
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 
@@ -9,7 +10,7 @@ from core.authentication.model.openid import Scope
 from core.kernel.roles import ADMIN, MEMBER
 from tests.federation.api.relying import RelyingParty, answer_fields, give_consent, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import form_token
+from tests.support.browser import action_of, form_token, leads_to
 from tests.support.builders import add_member, run_sql
 from tests.support.services import add_service_user
 
@@ -81,11 +82,11 @@ async def test_the_trust_of_one_application_is_not_that_of_its_neighbor(shop: Re
 
 
 async def test_a_consent_covers_no_more_than_its_page_showed(shop: RelyingParty, user: Account) -> None:
-    """The answer belongs to the request in its URL, so that no field of the form widens it."""
+    """The answer belongs to the request of its flow, so that no field of the form widens it."""
     await run_sql(shop.tenant.pool, "delete from consents")
-    path = path_of(shop)
-    page = await shop.browser.open(path)
+    page = await shop.browser.open(path_of(shop))
     form = {"form_token": form_token(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
+    path = f"{action_of(page)}?{urlencode({'scope': EVERYTHING, 'claims': CLAIMS})}"
     code = answer_fields(await shop.browser.send(path, **form))["code"]
     assert (await shop.exchange(code)).json["scope"] == "openid"
     assert await run_sql(shop.tenant.pool, "select scope::text from consents") == [("{openid}",)]
@@ -102,6 +103,7 @@ async def test_an_answer_agrees_to_nothing_silently(shop: RelyingParty, user: Ac
         for answer in ("continue", "select", "refuse", ""):
             response = await shop.browser.send(path_of(shop, prompt="none"), form_token=token, answer=answer)
             assert not is_code(response)
+            assert answer_fields(await shop.browser.open(leads_to(response)))["error"] == "consent_required"
 
 
 async def test_offline_access_needs_a_page_or_a_memory_of_one(shop: RelyingParty, user: Account) -> None:

@@ -9,7 +9,7 @@ from core.accounts.model.accounts import Account
 from tests.federation.api.end_session.applications import CROSS_SITE, END_SESSION
 from tests.federation.api.relying import AUTHORIZE, RelyingParty, answer_fields, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, leads_to
 from tests.support.builders import EMAIL, PASSWORD
 
 # Every parameter that a request can have, with a value that changes its meaning.
@@ -54,8 +54,9 @@ async def test_a_form_of_another_site_gives_nothing_with_any_parameter(shop: Rel
 @pytest.mark.parametrize("form", FORMS)
 async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingParty, form: str) -> None:
     query, fields = FORMS[form]
-    path = f"{path_of(shop)}&{query}"
-    own = form_token(await shop.browser.open(path))
+    request = f"{path_of(shop)}&{query}"
+    page = await shop.browser.open(request)
+    own, path = form_token(page), action_of(page)
     other = FakeBrowser(shop.browser._app)
     foreign = form_token(await other.open(SIGN_IN))
     async with unchanged(shop.tenant.pool):
@@ -67,19 +68,22 @@ async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingP
             stranger = FakeBrowser(shop.browser._app, origin)
             stranger.cookies = dict(shop.browser.cookies)
             assert (await stranger.send(path, form_token=own, **fields)).status == 403, origin
-        query_only = f"{path}&form_token={own}&answer=continue"
-        assert leads_to(await shop.browser.send(query_only, CROSS_SITE)).partition("?")[0] == AUTHORIZE
+        query_only = f"form_token={own}&answer=continue"
+        assert leads_to(await shop.browser.send(f"{request}&{query_only}", CROSS_SITE)).partition("?")[0] == AUTHORIZE
+        assert (await shop.browser.send(f"{path}?{query_only}", CROSS_SITE)).status == 403
+        assert (await shop.browser.send(f"{path}?{query_only}")).status == 403
 
 
 async def test_a_sign_in_form_of_another_site_is_refused(shop: RelyingParty, user: Account) -> None:
     """Otherwise the victim would use the attacker's account at the application (login CSRF)."""
     browser = FakeBrowser(shop.browser._app)
     path = path_of(shop)
-    token = form_token(await browser.open(f"{SIGN_IN}?{urlencode({'next': path})}"))
-    fields = {"email": EMAIL, "password": PASSWORD, "next": path}
+    page = await browser.open(path)
+    token, fields = form_token(page), {"email": EMAIL, "password": PASSWORD, "next": path}
     async with unchanged(shop.tenant.pool):
-        assert (await browser.send(SIGN_IN, CROSS_SITE, form_token=token, **fields)).status == 403
-        assert (await browser.send(SIGN_IN, form_token="0" * 64, **fields)).status == 403
+        for target in (SIGN_IN, action_of(page)):
+            assert (await browser.send(target, CROSS_SITE, form_token=token, **fields)).status == 403
+            assert (await browser.send(target, form_token="0" * 64, **fields)).status == 403
     assert "gatehouse-session" not in browser.cookies
 
 

@@ -1,4 +1,4 @@
-"""Sign-ins that only look fresh or strong: prompt=login, max_age, acr, stamps, and trusted devices (OpenID Connect Core section 3.1.2.1).
+"""Sign-ins that only look fresh or strong: prompt=login, max_age, acr, flows, and trusted devices (OpenID Connect Core section 3.1.2.1).
 
 See docs/adr/0030 and security A-10.
 """
@@ -6,7 +6,6 @@ See docs/adr/0030 and security A-10.
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
@@ -21,7 +20,7 @@ from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, answer_fields, authorize, path_of, sign_in_browser
 from tests.federation.attacks.world import is_code, unchanged
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, is_step, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, has_ended, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
 from tests.support.mfa import Authenticator
 
@@ -35,20 +34,17 @@ ASKS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def stamp_of(path: str) -> str:
-    [stamp] = parse_qs(urlsplit(path).query)["asked"]
-    return stamp
-
-
 def is_sign_in(answer: Answer) -> bool:
     """Return whether the answer is the sign-in page."""
     return answer.status == 200 and "<h1>Sign in" in answer.text
 
 
 async def sign_in_at(browser: FakeBrowser, path: str, after: str | None = None) -> Answer:
-    """Send the sign-in form that this path shows. Without `after`, it continues as it says."""
+    """Send the sign-in form that this path shows. With `after`, send the form without a flow, which continues there."""
     page = await browser.open(path)
-    return await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after or next_of(page))
+    if after is not None:
+        return await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after)
+    return await browser.fill(page, email=EMAIL, password=PASSWORD)
 
 
 async def id_claims(shop: RelyingParty, code: str) -> dict[str, Any]:
@@ -63,12 +59,12 @@ async def later(shop: RelyingParty, clock: FakeClock) -> RelyingParty:
     return shop
 
 
-# Stamps
+# Flows
 
 
 @pytest.mark.parametrize("changes", ASKS.values(), ids=ASKS)
 async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dict[str, str]) -> None:
-    """Not by a reload, not by the stamp, and not silently."""
+    """Not by a reload, not in its flow, and not silently."""
     async with unchanged(later.tenant.pool):
         page = await later.browser.open(path_of(later, **changes))
         path = next_of(page)
@@ -81,28 +77,55 @@ async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dic
             assert "code" not in silent
 
 
-async def test_a_stamp_counts_for_its_request_only(later: RelyingParty, clock: FakeClock, user: Account) -> None:
-    """An attacker collects the stamp of one request, and adds it to another one after the victim has signed in."""
-    stamps = [stamp_of(next_of(await later.browser.open(path_of(later, state=state, **ASKS["prompt=login"])))) for state in ("a", "b")]
+async def test_a_flow_counts_for_its_request_only(later: RelyingParty, clock: FakeClock, user: Account) -> None:
+    """An attacker begins flows, and after the victim has signed in, sends other requests, and other parameters with the flows."""
+    flows = [next_of(await later.browser.open(path_of(later, state=state, **ASKS["prompt=login"]))) for state in ("a", "b")]
     clock.advance(timedelta(minutes=1))
     await sign_in_browser(later, user, provider="password")
     async with unchanged(later.tenant.pool):
-        for state, stamp in (("c", stamps[0]), ("a", stamps[1]), ("b", stamps[0])):
-            assert is_sign_in(await later.browser.open(path_of(later, prompt="login", state=state, asked=stamp)))
+        for state, flow in (("c", flows[0]), ("a", flows[1]), ("b", flows[0])):
+            flow_id = flow.rpartition("/")[2]
+            assert is_sign_in(await later.browser.open(path_of(later, prompt="login", state=state, asked=flow_id, flow=flow_id)))
         for changes in ({"nonce": "n"}, {"scope": "openid email"}, {"max_age": "0"}, {"response_mode": "fragment"}, {"login_hint": "x"}):
             parameters = {"prompt": "login", "state": "a", **changes}
-            assert is_sign_in(await later.browser.open(path_of(later, **parameters, asked=stamps[0]))), changes
-        path = path_of(later, prompt="login", state="a", asked=stamps[1]) + f"&asked={stamps[0]}"
+            assert is_sign_in(await later.browser.open(path_of(later, **parameters))), changes
+        path = path_of(later, prompt="login", state="a", asked=flows[1]) + f"&asked={flows[0]}"
         assert (await later.browser.open(path)).status == 400
-    assert is_code(await later.browser.open(path_of(later, prompt="login", state="a", asked=stamps[0])))
+    for state, flow in zip(("a", "b"), flows, strict=True):
+        answer = await later.browser.open(f"{flow}?state=evil&redirect_uri=https://evil.example&nonce=n")
+        assert (is_code(answer), answer_fields(answer)["state"]) == (True, state)
+        assert answer.headers["Location"].startswith(f"{later.redirect_uri}?")
 
 
-async def test_the_client_is_part_of_the_stamp(later: RelyingParty, evil: RelyingParty, clock: FakeClock, user: Account) -> None:
-    stamp = stamp_of(next_of(await later.browser.open(path_of(evil, prompt="login"))))
+async def test_the_flow_of_another_client_proves_nothing(later: RelyingParty, evil: RelyingParty, clock: FakeClock, user: Account) -> None:
+    flow = next_of(await later.browser.open(path_of(evil, prompt="login")))
     clock.advance(timedelta(minutes=1))
     await sign_in_browser(later, user, provider="password")
     async with unchanged(later.tenant.pool):
-        assert is_sign_in(await later.browser.open(path_of(later, prompt="login", asked=stamp)))
+        assert is_sign_in(await later.browser.open(path_of(later, prompt="login", asked=flow.rpartition("/")[2])))
+        assert not is_code(await later.browser.open(flow)), "the user has agreed to nothing there"
+
+
+async def test_the_flow_of_another_browser_leads_nowhere(later: RelyingParty, clock: FakeClock, user: Account) -> None:
+    """The browser that finishes must be the one that began: neither can an attacker use the victim's flow, nor the victim theirs."""
+    attacker = FakeBrowser(later.browser._app)
+    foreign = next_of(await attacker.open(path_of(later, prompt="login")))
+    own = next_of(await later.browser.open(path_of(later, prompt="login")))
+    edited = own[:-1] + ("0" if own[-1] != "0" else "1")
+    clock.advance(timedelta(minutes=1))
+    await sign_in_browser(later, user, provider="password")
+    token = form_token(await later.browser.open(ACCOUNT))
+    async with unchanged(later.tenant.pool):
+        for browser, flow in ((later.browser, foreign), (attacker, own), (later.browser, edited)):
+            for step in ("", "/sign-in", "/sign-up", "/code", "/consent", "/confirm", "/select"):
+                page = await browser.open(flow + step)
+                assert has_ended(page), step
+                assert "Shop" not in page.text
+            for step in ("/consent", "/confirm", "/select"):
+                for answer in ("continue", "select", "refuse"):
+                    sent = await browser.send(flow + step, form_token=token, answer=answer)
+                    assert (has_ended(sent), is_code(sent)) == (True, False)
+    assert is_code(await later.browser.open(own))
 
 
 async def test_one_fresh_sign_in_answers_one_request(later: RelyingParty, clock: FakeClock) -> None:
@@ -124,8 +147,9 @@ async def test_a_fresh_sign_in_of_another_user_is_not_that_of_the_hinted_one(lat
     path = next_of(await later.browser.open(path_of(later, prompt="login", id_token_hint=hint)))
     clock.advance(timedelta(seconds=30))
     await sign_in_browser(later, later.tenant.people["owner"], provider="password")
-    async with unchanged(later.tenant.pool):
+    async with unchanged(later.tenant.pool, ends_flow=True):
         assert answer_fields(await later.browser.open(path))["error"] == "login_required"
+    assert has_ended(await later.browser.open(path))
 
 
 # Trusted devices and step-up
@@ -152,7 +176,7 @@ async def test_a_thief_of_the_password_at_a_trusted_device_shows_no_fresh_sign_i
     path = next_of(await browser.open(path_of(trusting, **changes)))
     clock.advance(timedelta(seconds=1))
     assert is_step(leads_to(await sign_in_at(browser, path)), "code")
-    assert is_sign_in(await browser.open(path))
+    assert "<h1>Enter your code" in (await browser.open(path)).text
     assert leads_to(await sign_in_at(browser, path, ACCOUNT)) == ACCOUNT
     async with unchanged(trusting.tenant.pool):
         answer = await browser.open(path)
@@ -175,9 +199,11 @@ async def test_no_other_parameter_lowers_a_required_second_factor(later: Relying
     token = form_token(await later.browser.open(ACCOUNT))
     async with unchanged(later.tenant.pool):
         for changes in ({}, {"max_age": "9999"}, {"prompt": "consent"}, {"prompt": "select_account"}, {"acr_values": "pwd"}):
-            path = path_of(later, **required, **changes)
-            assert is_sign_in(await later.browser.open(path)), changes
-            assert is_sign_in(await later.browser.send(path, form_token=token, answer="continue")), changes
+            page = await later.browser.open(path_of(later, **required, **changes))
+            assert is_sign_in(page), changes
+            for step in ("consent", "confirm", "select"):
+                answer = await later.browser.send(step_of(page, step), form_token=token, answer="continue")
+                assert is_sign_in(await later.browser.open(leads_to(answer))), changes
         silent = answer_fields(await later.browser.open(path_of(later, **required, prompt="none", max_age="9999")))
         assert (silent["error"], "code" in silent) == ("login_required", False)
 

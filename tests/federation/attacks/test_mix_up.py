@@ -7,7 +7,7 @@ import pytest
 
 from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
-from tests.support.browser import form_token, hidden_fields
+from tests.support.browser import hidden_fields
 from tests.support.builders import BASE_URL, Answer, run_sql
 
 ESSENTIAL_GOLD: Final = '{"id_token": {"acr": {"essential": true, "value": "gold"}}}'
@@ -52,8 +52,7 @@ async def test_every_answer_names_the_issuer_and_the_request(shop: RelyingParty,
 
 @pytest.mark.parametrize("answer", ["continue", "refuse"])
 async def test_the_answer_of_the_consent_page_names_the_issuer_too(shop: RelyingParty, answer: str) -> None:
-    path = path_of(shop, prompt="consent")
-    response = await shop.browser.send(path, form_token=form_token(await shop.browser.open(path)), answer=answer)
+    response = await shop.browser.answer(await shop.browser.open(path_of(shop, prompt="consent")), answer)
     fields = fields_of(response, "query")
     assert (fields["iss"], fields["state"], fields.get("error")) == (
         BASE_URL,

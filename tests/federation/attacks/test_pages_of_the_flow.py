@@ -9,18 +9,19 @@ from core.accounts.model.accounts import Account
 from tests.federation.api.end_session.applications import END_SESSION
 from tests.federation.api.relying import RelyingParty, openid_tokens, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token
+from tests.support.browser import AGENT, HTML, SIGN_IN, FakeBrowser, action_of
 from tests.support.builders import Answer
+from tests.support.direct import ask
 
 STATE: Final = "a-state-that-no-other-site-may-see"
 
 
 async def answers_of_the_flow(shop: RelyingParty) -> dict[str, Answer]:
-    """Return an answer of every kind, by name. Most have the request's parameters in their URL."""
+    """Return an answer of every kind, by name."""
     browser, stranger = shop.browser, FakeBrowser(shop.browser._app)
     tokens = await openid_tokens(shop)
     consent, request = path_of(shop, prompt="consent", state=STATE), path_of(shop, state=STATE)
-    token = form_token(await browser.open(ACCOUNT))
+    agreed, refused = await browser.open(consent), await browser.open(consent)
     answers = {
         "code in the query": await browser.open(request),
         "code in the fragment": await browser.open(path_of(shop, state=STATE, response_mode="fragment")),
@@ -32,12 +33,15 @@ async def answers_of_the_flow(shop: RelyingParty) -> dict[str, Answer]:
         "consent page": await browser.open(consent),
         "account page": await browser.open(path_of(shop, state=STATE, prompt="select_account")),
         "sign-in page of a fresh sign-in": await browser.open(path_of(shop, state=STATE, prompt="login")),
-        "answer to the consent page": await browser.send(consent, form_token=token, answer="continue"),
-        "refusal of the consent page": await browser.send(consent, form_token=token, answer="refuse"),
-        "form of another site": await browser.send(consent, form_token="0" * 64, answer="continue"),
+        "form of another site": await browser.send(action_of(agreed), form_token="0" * 64, answer="continue"),
+        "answer to the consent page": await browser.answer(agreed, "continue"),
+        "refusal of the consent page": await browser.answer(refused, "refuse"),
+        "flow that has ended": await browser.open(action_of(agreed)),
+        "flow of another browser": await stranger.open(action_of(agreed)),
         "request as a form": await browser.send("/auth/authorize", **fields_of(request)),
-        "redirect to the sign-in page": await stranger.open(request),
-        "sign-in page": await stranger.open(f"{SIGN_IN}?{urlencode({'next': request})}"),
+        "redirect to the sign-in page": await ask(browser._app, "GET", request, headers=[HTML, AGENT]),
+        "sign-in page": await stranger.open(request),
+        "earlier address of the sign-in page": await stranger.open(f"{SIGN_IN}?{urlencode({'next': request})}"),
         "redirect to an identity provider": await browser.open(f"{request}&provider=websuite"),
         "question of a logout": await browser.open(f"{END_SESSION}?{urlencode({'client_id': str(shop.client_id), 'state': STATE})}"),
         "logout with an unknown client": await browser.open(f"{END_SESSION}?client_id=unknown"),

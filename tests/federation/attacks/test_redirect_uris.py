@@ -4,13 +4,14 @@ No answer goes to them: neither a code nor an error. The browser stays on a page
 """
 
 from typing import Final
+from urllib.parse import urlencode
 
 import pytest
 
 from core.accounts.model.accounts import Account
 from tests.federation.api.relying import RelyingParty, authorize, path_of
 from tests.federation.attacks.world import is_code, unchanged
-from tests.support.browser import form_token
+from tests.support.browser import action_of, form_token, leads_to
 from tests.support.builders import BASE_URL
 
 REGISTERED: Final = "https://shop.example.com/callback"
@@ -125,13 +126,15 @@ async def test_a_web_application_gets_no_other_port(shop: RelyingParty, uri: str
 
 
 async def test_the_answer_to_the_consent_page_cannot_change_the_redirect_uri(shop: RelyingParty, user: Account) -> None:
-    path = path_of(shop, prompt="consent")
-    token = form_token(await shop.browser.open(path))
+    page = await shop.browser.open(path_of(shop, prompt="consent"))
+    token = form_token(page)
     async with unchanged(shop.tenant.pool):
         for answer in ("continue", "refuse"):
             other_request = path_of(shop, prompt="consent", redirect_uri="https://evil.example.com/callback")
-            assert (await shop.browser.send(other_request, form_token=token, answer=answer)).status == 400
-    page = await shop.browser.send(path, form_token=token, answer="continue", redirect_uri="https://evil.example.com/callback")
+            response = await shop.browser.send(other_request, form_token=token, answer=answer)
+            assert (await shop.browser.open(leads_to(response))).status == 400
+    other = {"redirect_uri": "https://evil.example.com/callback"}
+    page = await shop.browser.send(f"{action_of(page)}?{urlencode(other)}", form_token=token, answer="continue", **other)
     assert page.headers["Location"].startswith(f"{REGISTERED}?"), "a field of the form counts for nothing"
 
 

@@ -118,7 +118,9 @@ async def authorize() -> Response:
 async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
     waiting = target.check(ports(), authorization, app_context().base_url)
     if provider:
-        return redirect(f"/auth/{parse_provider(provider)}?{authorization.request.query}")
+        slug = parse_provider(provider)
+        flow = await target.begin(ports(), user or caller(), user, waiting, browser)
+        return redirect(f"/auth/{slug}?flow={flow.id}")
     outcome = await _advance(user, waiting, None, None)
     if not isinstance(outcome, Asked):
         return outcome

@@ -55,7 +55,7 @@ async def test_confirming_the_setup_shows_the_backup_codes_once(browser: FakeBro
     assert authenticator.secret not in later.text
     other = FakeBrowser(app)
     assert is_step(leads_to(await other.sign_in()), "code")
-    assert leads_to(await other.show_code(codes[3])) == ACCOUNT
+    assert await other.ends_at(await other.show_code(codes[3])) == ACCOUNT
     assert "You have 9 backup codes left." in page_text(await other.open(TWO_FACTOR))
     assert await browser.is_in()
     assert ("mfa_enabled",) in await run_sql(pool, "select event_type from mfa_events")
@@ -98,7 +98,7 @@ async def test_new_backup_codes_replace_the_old_ones(browser: FakeBrowser, ports
     other = FakeBrowser(app)
     await other.sign_in()
     assert (await other.show_code(factor.backup_codes[0])).status == 401
-    assert leads_to(await other.show_code(codes[0])) == ACCOUNT
+    assert await other.ends_at(await other.show_code(codes[0])) == ACCOUNT
 
 
 async def test_the_second_factor_is_turned_off(browser: FakeBrowser, ports: Ports, pool: Pool, user: Account, app: QuartTrio) -> None:

@@ -9,6 +9,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.browser import form_token as token_of
+from core.kernel.values import new_id
 from ports import Ports
 from tests.authentication.api.sign_in_pages.paths import FORGOT_PASSWORD
 from tests.support.browser import ACCOUNT, FORM, HTML, SIGN_IN, FakeBrowser, form_token, leads_to, set_cookies
@@ -29,11 +30,12 @@ FOREIGN = [
 ]
 
 
-async def test_a_form_of_another_site_is_refused(browser: FakeBrowser, user: Account, pool: Pool, app: QuartTrio) -> None:
+async def test_a_form_of_another_site_is_refused(browser: FakeBrowser, factor: Authenticator, pool: Pool, app: QuartTrio) -> None:
+    code = leads_to(await browser.sign_in())
     token = form_token(await browser.open(SIGN_IN))
     cookie = (b"cookie", f"gatehouse-device={browser.cookies['gatehouse-device']}".encode())
     body = urlencode({"form_token": token, "email": EMAIL, "password": PASSWORD, "code": "123456"}).encode()
-    for path, header in product((SIGN_IN, CODE, FORGOT_PASSWORD, "/app/sign-out"), FOREIGN):
+    for path, header in product((SIGN_IN, code, FORGOT_PASSWORD, "/app/sign-out"), FOREIGN):
         answer = await ask(app, "POST", path, headers=[HTML, FORM, cookie, header], body=body)
         assert answer.status == 403, (path, header)
         assert "<h1>Access denied</h1>" in answer.text
@@ -41,12 +43,14 @@ async def test_a_form_of_another_site_is_refused(browser: FakeBrowser, user: Acc
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from mails)") == [(0, 0)]
 
 
-async def test_a_form_without_this_browsers_token_is_refused(browser: FakeBrowser, user: Account, app: QuartTrio, pool: Pool) -> None:
+async def test_a_form_without_this_browsers_token_is_refused(
+    browser: FakeBrowser, factor: Authenticator, app: QuartTrio, pool: Pool
+) -> None:
     foreign = form_token(await FakeBrowser(app).open(SIGN_IN))
     fields = {"email": EMAIL, "password": PASSWORD, "code": "123456"}
-    await browser.open(SIGN_IN)
+    code = leads_to(await browser.sign_in())
     tokens: list[dict[str, str]] = [{}, {"form_token": ""}, {"form_token": foreign}, {"form_token": "ü"}]
-    for path, token in product((SIGN_IN, CODE, FORGOT_PASSWORD), tokens):
+    for path, token in product((SIGN_IN, code, FORGOT_PASSWORD), tokens):
         answer = await browser.send(path, **fields, **token)
         assert answer.status == 403, (path, token)
         assert "reload the page" in answer.text
@@ -71,7 +75,7 @@ async def test_another_site_cannot_sign_the_user_out(browser: FakeBrowser, user:
 
 
 async def test_only_form_bodies_are_accepted(api: Api, app: QuartTrio) -> None:
-    for path in (SIGN_IN, CODE, FORGOT_PASSWORD, "/app/sign-out"):
+    for path in (SIGN_IN, f"/app/flow/{new_id()}/code", FORGOT_PASSWORD, "/app/sign-out"):
         assert (await api.post(path, {"email": EMAIL})).status == 415, path
         for method in ("PUT", "DELETE", "PATCH"):
             assert (await ask(app, method, path)).status == 405, (method, path)
@@ -86,10 +90,8 @@ async def test_only_form_bodies_are_accepted(api: Api, app: QuartTrio) -> None:
 async def test_scripts_and_other_sites_cannot_use_the_cookies(
     browser: FakeBrowser, factor: Authenticator, prefix: str, *, secure: bool
 ) -> None:
-    set_by = {
-        "device": await browser.open(SIGN_IN),
-        "pre-auth": await browser.sign_in(),
-    }
+    set_by = {"device": await browser.open(SIGN_IN)}
+    assert set_cookies(await browser.sign_in()).keys() == {f"{prefix}device"}, "it stands for the browser"
     set_by["session"] = set_by["trust"] = await browser.show_code(factor.code(), trust="yes")
     ages = {}
     for kind, answer in set_by.items():
@@ -99,10 +101,8 @@ async def test_scripts_and_other_sites_cannot_use_the_cookies(
         assert (cookie["samesite"], cookie["path"], cookie["domain"]) == ("Lax", "/", "")
         ages[kind] = int(cookie["max-age"])
     day = 86400
-    assert ages == {"device": 400 * day, "pre-auth": 600, "session": 30 * day, "trust": 90 * day}
+    assert ages == {"device": 400 * day, "session": 30 * day, "trust": 90 * day}
     assert await browser.is_in()
-    cleared = set_cookies(set_by["session"])[f"{prefix}pre-auth"]
-    assert (cleared.value, cleared["max-age"], cleared["secure"] is True) == ("", "0", secure)
 
 
 @pytest.mark.parametrize("edge", [{"base_url": HTTPS}], indirect=True)
@@ -114,7 +114,7 @@ async def test_under_https_a_cookie_without_the_prefix_is_ignored(browser: FakeB
 
 async def test_no_page_contains_the_value_of_a_cookie(browser: FakeBrowser, factor: Authenticator) -> None:
     await browser.sign_in()
-    pages = [await browser.open(CODE)]
+    pages = [await browser.open(browser.code_path)]
     await browser.show_code(factor.code(), trust="yes")
     pages += [await browser.open(path) for path in (ACCOUNT, "/app/account/devices", "/app/account/sessions", "/app/account/two-factor")]
     for page in pages:
@@ -141,8 +141,9 @@ async def test_pages_ignore_access_tokens(api: Api, ports: Ports, user: Account)
 # GET requests
 
 
-async def test_get_requests_change_nothing(browser: FakeBrowser, user: Account, pool: Pool) -> None:
-    for method, path in product(("GET", "HEAD", "OPTIONS"), (SIGN_IN, CODE, FORGOT_PASSWORD, "/app/sign-out")):
+async def test_get_requests_change_nothing(browser: FakeBrowser, factor: Authenticator, pool: Pool) -> None:
+    code = leads_to(await browser.sign_in())
+    for method, path in product(("GET", "HEAD", "OPTIONS"), (SIGN_IN, code, FORGOT_PASSWORD, "/app/sign-out")):
         await browser.open(path, method=method)
     assert await run_sql(pool, "select count(*) from sessions") == [(0,)]
     assert await run_sql(pool, "select count(*) from mails") == [(0,)]

@@ -7,12 +7,11 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.kernel.values import digest
-from ports import Ports
+from core.kernel.values import digest, new_id
 from tests.authentication.api.sign_in_pages.paths import count_sessions
 from tests.fakes.outside import FakeClock
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, is_step, leads_to, set_cookies
-from tests.support.builders import EMAIL, PASSWORD, Api, run_sql, sign_in
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
+from tests.support.builders import EMAIL, PASSWORD, Api, run_sql
 from tests.support.mfa import BACKUP_CODES, Authenticator
 from tests.support.services import add_service
 from tests.support.tenants import Tenants
@@ -23,8 +22,8 @@ async def test_a_password_alone_gives_no_session_if_a_code_is_required(browser: 
     assert "gatehouse-session" not in browser.cookies
     assert await count_sessions(pool) == 0
     assert not await browser.is_in()
-    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
-    assert "gatehouse-pre-auth" not in browser.cookies
+    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
+    assert await run_sql(pool, "select count(*) from sign_in_flows where closed_at is null or user_id is not null") == [(0,)]
     assert await browser.is_in()
 
 
@@ -34,7 +33,7 @@ async def test_a_malformed_code_is_400_and_not_counted(browser: FakeBrowser, fac
         answer = await browser.show_code(code)
         assert answer.status == 400, code
         assert 'aria-invalid="true"' in answer.text
-    assert leads_to(await browser.show_code(factor.code())) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT
 
 
 @pytest.mark.parametrize("spelling", [" {0} {1}\n", "{0}{1}", "{0}-{1}"])
@@ -44,7 +43,7 @@ async def test_a_backup_code_is_taken_in_any_case_with_or_without_the_dash(
     """The API keeps its format (security M-3)."""
     code = spelling.format(*BACKUP_CODES[0].lower().split("-"))
     await browser.sign_in()
-    assert leads_to(await browser.show_code(code)) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(code)) == ACCOUNT
     pre_auth = (await api.login()).json["access_token"]
     assert (await api.post("/api/auth/mfa/verify", {"code": code}, token=pre_auth)).status == 400
 
@@ -59,12 +58,12 @@ async def test_a_code_works_once_and_a_wrong_code_allows_another_attempt(
         answer = await other.show_code(code)
         assert answer.status == 401
         assert "This code is wrong" in answer.text
-    assert leads_to(await other.show_code(factor.code(1))) == ACCOUNT
+    assert await other.ends_at(await other.show_code(factor.code(1))) == ACCOUNT
 
 
 async def test_a_backup_code_works_once(browser: FakeBrowser, factor: Authenticator, app: QuartTrio) -> None:
     await browser.sign_in()
-    assert leads_to(await browser.show_code(factor.backup_codes[0])) == ACCOUNT
+    assert await browser.ends_at(await browser.show_code(factor.backup_codes[0])) == ACCOUNT
     other = FakeBrowser(app)
     await other.sign_in()
     assert (await other.show_code(factor.backup_codes[0])).status == 401
@@ -79,14 +78,15 @@ async def test_five_wrong_codes_lead_back_to_the_sign_in_page(browser: FakeBrows
     assert page.status == 401
     assert "Sign in again." in page.text
     assert "<h1>Sign in</h1>" in page.text
-    assert "gatehouse-pre-auth" not in browser.cookies
     assert not await browser.is_in()
 
 
 async def test_a_pending_sign_in_expires_after_ten_minutes(browser: FakeBrowser, factor: Authenticator, clock: FakeClock) -> None:
-    assert set_cookies(await browser.sign_in())["gatehouse-pre-auth"]["max-age"] == "600"
-    clock.advance(timedelta(seconds=600))
-    answer = await browser.show_code(factor.code())
+    page = await browser.open(leads_to(await browser.sign_in()))
+    clock.advance(timedelta(seconds=600) - timedelta(microseconds=1))
+    assert (await browser.fill(page, code=factor.wrong())).text.count("This code is wrong") == 1, "it was checked"
+    clock.advance(timedelta(microseconds=1))
+    answer = await browser.fill(page, code=factor.code())
     assert answer.status == 401
     assert "<h1>Sign in</h1>" in answer.text
 
@@ -97,24 +97,34 @@ async def test_a_sign_in_that_an_application_started_cannot_continue_on_our_page
     acme = await tenants.add("acme")
     await add_service(pool, acme.org, "shop")
     began = await api.post("/api/auth/login", {"email": EMAIL, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"})
-    await browser.open(SIGN_IN)
-    browser.cookies["gatehouse-pre-auth"] = began.json["access_token"]
+    assert began.status == 200
+    [(flow,)] = await run_sql(pool, "select id from sign_in_flows")
     before = await count_sessions(pool)
-    answer = await browser.show_code(factor.code())
-    assert (answer.status, "gatehouse-session" in browser.cookies, await count_sessions(pool)) == (401, False, before)
+    answer = await browser.submit(f"/app/flow/{flow}/code", SIGN_IN, code=factor.code())
+    assert has_ended(answer)
+    assert ("gatehouse-session" in browser.cookies, await count_sessions(pool)) == (False, before)
 
 
 async def test_the_code_page_needs_a_pending_sign_in(browser: FakeBrowser, factor: Authenticator) -> None:
-    assert leads_to(await browser.open(CODE)) == SIGN_IN
-    assert leads_to(await browser.submit(CODE, SIGN_IN, code=factor.code())) == SIGN_IN
-    browser.cookies["gatehouse-pre-auth"] = "made.up.token"
-    assert (await browser.show_code(factor.code())).status == 401
-
-
-async def test_an_access_token_is_not_a_pre_auth_token(browser: FakeBrowser, factor: Authenticator, ports: Ports, user: Account) -> None:
-    browser.cookies["gatehouse-pre-auth"] = (await sign_in(ports, user)).access_token
-    assert (await browser.show_code(factor.code())).status == 401
+    page = await browser.open("/auth/authorize")  # the platform itself
+    code = action_of(page).replace("/sign-in", "/code")
+    assert is_step(code, "code")
+    assert "<h1>Sign in" in (await browser.open(code)).text
+    answer = await browser.send(code, form_token=form_token(page), code=factor.code())
+    assert (answer.status, "<h1>Sign in" in answer.text) == (401, True)
+    answer = await browser.send(f"/app/flow/{new_id()}/code", form_token=form_token(page), code=factor.code())
+    assert has_ended(answer)
     assert not await browser.is_in()
+
+
+async def test_a_pending_sign_in_continues_in_its_own_browser_only(browser: FakeBrowser, factor: Authenticator, app: QuartTrio) -> None:
+    code, other = leads_to(await browser.sign_in()), FakeBrowser(app)
+    pages = [await other.open(code), await other.submit(code, SIGN_IN, code=factor.code())]
+    for page in pages:
+        assert has_ended(page)
+        assert EMAIL not in page.text
+    assert not await other.is_in()
+    assert await browser.ends_at(await browser.show_code(factor.code())) == ACCOUNT, "the code was not used up"
 
 
 async def test_a_trusted_browser_skips_the_code_until_the_trust_ends(

@@ -3,7 +3,7 @@
 Covers security G-1, G-2 and O-3.
 """
 
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_provisioned, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
@@ -34,16 +34,14 @@ async def test_an_unknown_user_must_consent_before_the_organization_learns_of_th
     assert "by <bdi>Acme</bdi> wants to sign you in as <strong>ada@example.com</strong>" in page.text
     assert "form-action" not in page.headers["Content-Security-Policy"]
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
-    token = form_token(page)
-    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue"))
+    place, fields = redirect_parts(await relying_party.browser.answer(page, "continue"))
     assert place == relying_party.redirect_uri
     assert set(fields) == {"code", "state", "iss"}
 
 
 async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, is_known=False)
-    token = form_token(await relying_party.open_request())
-    place, fields = redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="refuse"))
+    place, fields = redirect_parts(await relying_party.browser.answer(await relying_party.open_request(), "refuse"))
     assert place == relying_party.redirect_uri
     assert fields == DENIED
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
@@ -52,23 +50,20 @@ async def test_a_user_who_cancels_returns_without_a_code(relying_party: RelyingP
 async def test_a_user_blocked_by_the_directory_is_denied_immediately(relying_party: RelyingParty, user: Account) -> None:
     """This also holds if the directory blocks them while the consent page is open."""
     await sign_in_browser(relying_party, user, is_known=False)
-    token = form_token(await relying_party.open_request())
+    page = await relying_party.open_request()
     await add_provisioned(relying_party.tenant.pool, relying_party.tenant.org, user.id, provisioned=False, blocked=True)
     assert redirect_parts(await relying_party.open_request()) == (relying_party.redirect_uri, DENIED)
-    assert redirect_parts(await relying_party.browser.send(relying_party.request(), form_token=token, answer="continue")) == (
-        relying_party.redirect_uri,
-        DENIED,
-    )
+    assert redirect_parts(await relying_party.browser.answer(page, "continue")) == (relying_party.redirect_uri, DENIED)
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, is_known=False)
-    token = form_token(await relying_party.open_request())
-    wrong = await relying_party.browser.send(relying_party.request(), form_token="f" * 64, answer="continue")
+    page = await relying_party.open_request()
+    wrong = await relying_party.browser.send(action_of(page), form_token="f" * 64, answer="continue")
     assert wrong.status == 403
     foreign = await relying_party.browser.send(
-        relying_party.request(), (b"sec-fetch-site", b"cross-site"), form_token=token, answer="continue"
+        action_of(page), (b"sec-fetch-site", b"cross-site"), form_token=form_token(page), answer="continue"
     )
     assert foreign.status == 403
     assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
@@ -94,13 +89,13 @@ async def test_a_form_that_is_not_a_valid_request_is_refused(relying_party: Rely
     await sign_in_browser(relying_party, user)
     evil = relying_party.request(redirect_uri="https://evil.example/callback")
     address, _, query = evil.partition("?")
-    assert (await relying_party.browser.send(evil)).status == 400
+    assert (await relying_party.browser.open(leads_to(await relying_party.browser.send(evil)))).status == 400
     assert (await relying_party.browser.send(address, **dict(parse_qsl(query)))).status == 400
     body = {"client_id": str(relying_party.client_id), "redirect_uri": relying_party.redirect_uri}
     assert (await relying_party.api.post(AUTHORIZE, body)).status == 415, "JSON is no form"
 
 
-async def test_both_forms_are_documented(relying_party: RelyingParty) -> None:
+async def test_the_form_is_documented(relying_party: RelyingParty) -> None:
     described = (await relying_party.api.get("/openapi.json")).json["paths"][AUTHORIZE]
     for_get, for_post = (
         {field["name"] for field in described[method].get("parameters", ()) if field["in"] == "query"} for method in ("get", "post")
@@ -108,16 +103,22 @@ async def test_both_forms_are_documented(relying_party: RelyingParty) -> None:
     assert for_get - for_post == {"provider"}
     assert for_post == set(AuthorizationRequest.__slots__)
     [form] = described["post"]["requestBody"]["content"].values()
-    assert set(form["schema"]["properties"]) >= {"form_token", "answer"}
-    assert "or an authorization request as a form" in described["post"]["summary"] + described["post"]["description"]
+    assert not set(form["schema"]["properties"]) & {"form_token", "answer"}
+    assert "authorization request as a form" in described["post"]["summary"] + described["post"]["description"]
 
 
 async def test_the_request_is_validated_again_with_the_answer(relying_party: RelyingParty, user: Account) -> None:
     await sign_in_browser(relying_party, user, is_known=False)
-    token = form_token(await relying_party.open_request())
+    page = await relying_party.open_request()
     evil = relying_party.request(redirect_uri="https://evil.example/callback")
-    assert (await relying_party.browser.send(evil, form_token=token, answer="continue")).status == 400
-    assert (await relying_party.browser.send(evil, form_token=token, answer="refuse")).status == 400
+    for answer in ("continue", "refuse"):
+        sent = await relying_party.browser.send(evil, form_token=form_token(page), answer=answer)
+        assert (await relying_party.browser.open(leads_to(sent))).status == 400
+    await relying_party.set_redirect_uris("https://shop.example.com/other")
+    for answer in ("continue", "refuse"):
+        sent = await relying_party.browser.answer(page, answer)
+        assert (has_ended(sent), "Location" in sent.headers) == (True, False)
+    assert await run_sql(relying_party.tenant.pool, "select count(*) from authorization_codes") == [(0,)]
 
 
 async def test_a_native_application_needs_consent_every_time(mobile_app: RelyingParty, user: Account) -> None:
@@ -142,33 +143,29 @@ async def test_another_user_can_sign_in_instead(relying_party: RelyingParty, use
 
 
 async def test_a_browser_without_a_session_signs_in_first_and_returns(relying_party: RelyingParty, user: Account) -> None:
-    target = leads_to(await relying_party.open_request())
-    assert urlsplit(target).path == SIGN_IN
-    [after] = parse_qs(urlsplit(target).query)["next"]
-    assert after == relying_party.request()
-    page = await relying_party.browser.open(target)
+    page = await relying_party.open_request()
+    assert is_step(action_of(page), "sign-in")
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
     assert "signs people in for <bdi>Acme</bdi>" in page.text
     assert "form-action" not in page.headers["Content-Security-Policy"]
-    page_again = await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password="wrong", next=after)
+    page_again = await relying_party.browser.fill(page, email=EMAIL, password="wrong")
     assert (page_again.status, "<bdi>Shop</bdi>" in page_again.text) == (401, True)
-    assert (
-        leads_to(await relying_party.browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after))
-        == after
-    )
+    after = leads_to(await relying_party.browser.fill(page, email=EMAIL, password=PASSWORD))
     assert "Continue to" in (await relying_party.browser.open(after)).text
     assert await run_sql(relying_party.tenant.pool, "select provider from sessions where browser_hash is not null") == [("password",)]
 
 
 async def test_the_longest_request_survives_the_sign_in(relying_party: RelyingParty, user: Account) -> None:
-    target = leads_to(await relying_party.open_request(state="&" * 1024, **PKCE))
-    [after] = parse_qs(urlsplit(target).query)["next"]
-    assert leads_to(await relying_party.browser.sign_in(after=after)) == after
+    page = await relying_party.open_request(state="&" * 1024, **PKCE)
+    question = await relying_party.browser.open(leads_to(await relying_party.browser.fill(page, email=EMAIL, password=PASSWORD)))
+    assert redirect_parts(await relying_party.browser.answer(question, "continue"))[1]["state"] == "&" * 1024
 
 
 async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_party: RelyingParty) -> None:
-    page = await relying_party.browser.open(f"{SIGN_IN}?{urlencode({'next': relying_party.request(redirect_uri='https://evil.example/')})}")
-    assert "<h1>Sign in</h1>" in page.text
+    request = relying_party.request(redirect_uri="https://evil.example/")
+    assert leads_to(await relying_party.browser.open(f"{SIGN_IN}?{urlencode({'next': request})}")) == request
+    page = await relying_party.browser.open(request)
+    assert (page.status, "Shop" in page.text, "Acme" in page.text) == (400, False, False)
 
 
 async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:

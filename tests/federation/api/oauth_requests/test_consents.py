@@ -142,7 +142,8 @@ async def test_choosing_an_account_gives_no_consent(relying_party: RelyingParty,
     if is_trusted:
         assert "code" in redirect_parts(answer)[1]
     else:  # the page of the scopes comes next
-        assert (answer.status, "It will be able to:" in answer.text) == (200, True)
+        page = await relying_party.browser.open(leads_to(answer))
+        assert (page.status, "It will be able to:" in page.text) == (200, True)
     assert await consent_events(relying_party.tenant) == []
 
 
@@ -150,7 +151,8 @@ async def test_an_answer_to_a_silent_request_gives_no_code(relying_party: Relyin
     await sign_in_browser(relying_party, user)
     token = form_token(await relying_party.open_request(**OPENID))
     silent = relying_party.request(**OPENID, prompt="none")
-    fields = redirect_parts(await relying_party.browser.send(silent, form_token=token, answer="continue"))[1]
+    answer = await relying_party.browser.send(silent, form_token=token, answer="continue")
+    fields = redirect_parts(await relying_party.browser.open(leads_to(answer)))[1]
     assert fields["error"] == "consent_required"
 
 

@@ -18,8 +18,9 @@ from core.kernel.causes import Caller
 from core.kernel.values import new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
+from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, add_relying_party, redirect_parts
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, leads_to
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
@@ -41,8 +42,12 @@ def linked(page: Answer, start: str) -> str:
 
 
 async def sign_up(browser: FakeBrowser, email: str = NEW, *, after: str = ACCOUNT, password: str = PASSWORD) -> Answer:
-    page = f"{SIGN_UP}?{urlencode({'next': after})}"
-    return await browser.submit(SIGN_UP, page, email=email, password=password, next=after)
+    """Sign up on the page that continues at this path. The request of an application begins a flow."""
+    page = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
+    if page.status == 303:
+        page = await browser.open(leads_to(page))
+        page = await browser.open(step_of(page, "sign-up"))
+    return await browser.fill(page, email=email, password=password, next=after)
 
 
 async def mailed_link(ports: Ports, sent: FakeMailTransport) -> str:
@@ -59,14 +64,14 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
     shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
     request = shop.request()
-    sign_in_page = await browser.open(leads_to(await browser.open(request)))
-    path = linked(sign_in_page, SIGN_UP)
-    assert parse_qs(urlsplit(path).query) == {"next": [request]}
+    sign_in_page = await browser.open(request)
+    path = linked(sign_in_page, step_of(sign_in_page, "sign-up"))
     form = await browser.open(path)
+    assert action_of(form) == path
     assert "Create your account for <bdi>Shop</bdi>" in form.text
     assert "<bdi>Shop</bdi> by <bdi>Acme</bdi> will see your email address" in form.text
     assert '<span class="initial" aria-hidden="true">A</span><bdi>Acme</bdi>' in form.text
-    inbox = await browser.submit(SIGN_UP, path, email=NEW, password=PASSWORD, next=request)
+    inbox = await browser.fill(form, email=NEW, password=PASSWORD)
     assert (inbox.status, "Check your inbox" in inbox.text) == (200, True)
     assert leads_to(await browser.open(await mailed_link(ports, sent))) == request
     place, fields = redirect_parts(await browser.open(request))
@@ -85,15 +90,14 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
 async def test_prompt_create_opens_the_sign_up_page(
     shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, clock: FakeClock, scope: str | None
 ) -> None:
-    """Initiating User Registration 1.0. The link works long after the stamp in the address has expired."""
-    path = leads_to(await browser.open(shop.request(prompt="create", login_hint=NEW, scope=scope, response_type="code")))
-    page = await browser.open(path)
+    """Initiating User Registration 1.0. The link works much later."""
+    request = shop.request(prompt="create", login_hint=NEW, scope=scope, response_type="code")
+    page = await browser.open(request)
+    assert is_step(action_of(page), "sign-up")
     assert ("<h1>Create your account for <bdi>Shop</bdi></h1>" in page.text, f'value="{NEW}"' in page.text) == (True, True)
-    [after] = parse_qs(urlsplit(path).query)["next"]
-    await sign_up(browser, after=after)
+    await browser.fill(page, email=NEW, password=PASSWORD)
     clock.advance(timedelta(hours=20))
-    assert leads_to(await browser.open(await mailed_link(ports, sent))) == after
-    answer = await browser.open(after)
+    answer = await browser.open(leads_to(await browser.open(await mailed_link(ports, sent))))
     if scope is not None:
         answer = await browser.answer(answer, "continue")
     assert "code" in redirect_parts(answer)[1]
@@ -104,11 +108,12 @@ async def test_prompt_create_shows_the_sign_up_page_in_a_session_too(shop: Relyi
     await browser.sign_in(EMAIL)
     page = await browser.open(shop.request(prompt="create"))
     assert (page.status, "<h1>Create your account" in page.text) == (200, True)
-    [after] = parse_qs(urlsplit(linked(page, SIGN_IN)).query)["next"]
+    after = next_of(page)
+    assert linked(page, step_of(page, "sign-in"))
     assert "<h1>Create your account" in (await browser.open(after)).text, "the session of before is not enough"
     form = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
     assert leads_to(form) == after
-    answer = await browser.send(SIGN_IN, form_token=form_token(page), email=EMAIL, password=PASSWORD, next=after)
+    answer = await browser.fill(await browser.open(step_of(page, "sign-in")), email=EMAIL, password=PASSWORD)
     assert leads_to(answer) == after
     assert "<h1>Create your account" not in (await browser.open(after)).text
 
@@ -118,19 +123,17 @@ async def test_prompt_create_in_a_session_leads_the_new_user_to_the_application(
 ) -> None:
     await browser.sign_in(EMAIL)
     page = await browser.open(shop.request(prompt="create"))
-    [after] = parse_qs(urlsplit(linked(page, SIGN_IN)).query)["next"]
-    await browser.send(SIGN_UP, form_token=form_token(page), email=NEW, password=PASSWORD, next=after)
+    await browser.fill(page, email=NEW, password=PASSWORD)
     page = await browser.open(await mailed_link(ports, sent))
     assert f"Sign in as <strong>{NEW}</strong> to continue to <bdi>Shop</bdi>" in page.text
-    assert leads_to(await browser.send(SIGN_IN, form_token=form_token(page), email=NEW, password=PASSWORD, next=after)) == after
-    consent = await browser.open(after)
+    consent = await browser.open(leads_to(await browser.fill(page, email=NEW, password=PASSWORD)))
     answer = await browser.answer(consent, "continue")
     assert "code" in redirect_parts(answer)[1]
 
 
 async def test_prompt_create_needs_an_application_that_admits_anyone(shop: RelyingParty, browser: FakeBrowser, acme: Tenant) -> None:
     await run_sql(acme.pool, "update services set access_policy = 'members' where id = %s", shop.service)
-    assert leads_to(await browser.open(shop.request(prompt="create"))).startswith(SIGN_IN)
+    assert is_step(action_of(await browser.open(shop.request(prompt="create"))), "sign-in")
 
 
 async def test_another_browser_verifies_and_shows_the_sign_in(
@@ -197,7 +200,7 @@ async def test_a_second_factor_is_required_after_a_sign_up(
     moved = "update mfa set user_id = (select id from users where email = %s)"
     await run_sql(pool, moved, NEW)
     await run_sql(pool, "update users set mfa_enabled_at = now() where email = %s", NEW)
-    assert leads_to(await browser.open(await mailed_link(ports, sent))) == "/app/sign-in/code"
+    assert is_step(leads_to(await browser.open(await mailed_link(ports, sent))), "code")
     assert not await browser.is_in()
 
 
@@ -261,8 +264,9 @@ async def test_a_reset_continues_at_the_application(
     shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport
 ) -> None:
     await add_account(ports)
-    forgot = linked(await browser.open(leads_to(await browser.open(shop.request()))), "/app/forgot-password")
-    assert (await browser.submit("/app/forgot-password", forgot, email=EMAIL, next=shop.request())).status == 200
+    page = await browser.open(shop.request())
+    forgot = await browser.open(linked(page, step_of(page, "forgot-password")))
+    assert (await browser.fill(forgot, email=EMAIL)).status == 200
     await deliver(ports)
     assert "Acme" in sent.emails[-1].subject
     done = await browser.send("/auth/reset-password", token=link(sent.emails[-1]), new_password=NEW_PASSWORD)
@@ -288,10 +292,11 @@ async def test_a_signed_in_user_does_not_sign_up_again(browser: FakeBrowser, use
 
 
 async def test_an_application_that_admits_only_members_offers_no_sign_up(shop: RelyingParty, browser: FakeBrowser, pool: Pool) -> None:
-    page = f"{SIGN_IN}?{urlencode({'next': shop.request()})}"
-    assert SIGN_UP in (await browser.open(page)).text
+    page = await browser.open(shop.request())
+    assert step_of(page, "sign-up") in page.text
     await run_sql(pool, "update services set access_policy = 'members'")
-    assert SIGN_UP not in (await browser.open(page)).text
+    assert "/sign-up" not in (await browser.open(action_of(page))).text
+    assert "/sign-up" not in (await browser.open(shop.request())).text
 
 
 async def test_a_sign_up_on_the_way_to_saml_admits_no_stranger(

@@ -13,7 +13,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.api.openid.client import OpenIdClient, error, next_of, result
 from tests.federation.api.relying import add_relying_party, sign_in_browser
-from tests.support.browser import SIGN_IN, form_token, leads_to
+from tests.support.browser import form_token, hidden_fields, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_account, run_sql
 from tests.support.tenants import Tenant
 
@@ -85,11 +85,9 @@ async def test_prompt_select_account_offers_another_one(signed_in: OpenIdClient,
     await signed_in.agree_before(bob)
     page = await signed_in.open(prompt="select_account")
     browser = signed_in.party.browser
-    path = leads_to(await browser.send("/app/sign-out", form_token=form_token(page), next=signed_in.request(prompt="select_account")))
+    path = leads_to(await browser.send("/app/sign-out", form_token=form_token(page), next=hidden_fields(page)["next"]))
     page = await browser.open(path)
-    path = leads_to(
-        await browser.send(SIGN_IN, form_token=form_token(page), email="bob@example.com", password=PASSWORD, next=next_of(page))
-    )
+    path = leads_to(await browser.fill(page, email="bob@example.com", password=PASSWORD))
     answer = await browser.open(path)
     fields = await signed_in.agree(answer, prompt="select_account") if answer.status == 200 else result(answer)
     tokens = await signed_in.party.exchange(fields["code"])
@@ -112,15 +110,17 @@ async def test_an_impossible_prompt_is_an_invalid_request(signed_in: OpenIdClien
 
 async def test_the_answer_to_the_consent_page_does_not_skip_a_sign_in(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
     """The token of the form is that of the session, so it fits any request."""
-    page = await signed_in.open()
+    page, browser = await signed_in.open(), signed_in.party.browser
     for changes in (
         {"prompt": "login"},
         {"max_age": "0"},
         {"acr_values": "mfa", "claims": '{"id_token":{"acr":{"essential":true,"value":"mfa"}}}'},
     ):
         await run_sql(pool, "update sessions set created_at = created_at - interval '1 minute'")
-        answer = await signed_in.party.browser.answer(page, "continue")
-        assert "<h1>Sign in" in answer.text, changes
+        await signed_in.open(**changes)
+        consent = browser.path.replace("/sign-in", "/consent")
+        answer = await browser.send(consent, form_token=form_token(page), answer="continue")
+        assert is_step(leads_to(answer), "sign-in"), changes
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 
 
@@ -202,10 +202,8 @@ async def test_another_user_than_the_hinted_one_gets_no_code(signed_in: OpenIdCl
     await run_sql(pool, "delete from authorization_codes")
     browser = signed_in.party.browser
     browser.cookies.clear()
-    page = await browser.open(leads_to(await signed_in.open(id_token_hint=hint)))
-    path = leads_to(
-        await browser.send(SIGN_IN, form_token=form_token(page), email="bob@example.com", password=PASSWORD, next=next_of(page))
-    )
+    page = await signed_in.open(id_token_hint=hint)
+    path = leads_to(await browser.fill(page, email="bob@example.com", password=PASSWORD))
     assert error(await browser.open(path)) == "login_required"
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
 
@@ -225,9 +223,9 @@ async def test_a_hint_that_is_no_id_token_of_this_application_is_refused(
 
 
 async def test_a_login_hint_fills_in_the_address(shop: OpenIdClient, user: Account) -> None:
-    page = await shop.party.browser.open(leads_to(await shop.open(login_hint="ada@example.com")))
+    page = await shop.open(login_hint="ada@example.com")
     assert 'value="ada@example.com"' in page.text
-    page = await shop.party.browser.open(leads_to(await shop.open(login_hint='"><script>alert(1)</script>')))
+    page = await shop.open(login_hint='"><script>alert(1)</script>')
     assert "<script>alert" not in page.text
     await sign_in_browser(shop.party, user)
     await shop.agree_before(user)
