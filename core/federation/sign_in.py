@@ -127,7 +127,7 @@ async def continue_over_api(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome)
-    next_path = await saml_target.complete_sign_in(ports, caller, flow.request, outcome) if flow.request else None
+    next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
 
 
