@@ -52,6 +52,7 @@ DEVICE: dict[str, object] = {
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
     "used": TIME,
+    "methods": "password and authenticator app",
     "first": TIME,
     "location": "Geneva, CH",
     "address": "203.0.113.9",
