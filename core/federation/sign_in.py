@@ -23,7 +23,7 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation import targets
-from core.federation.model.targets import Destination
+from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.saml import target as saml_target
 from core.federation.upstream import trips
@@ -127,7 +127,7 @@ async def continue_over_api(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome)
-    next_path = await saml_target.complete_sign_in(ports, caller, flow.request, outcome) if flow.request else None
+    next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
 
 

@@ -36,6 +36,10 @@ FLOW: Final = Record(
 OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
 CLOSE: Final = f"""
     update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s returning 1"""
+# Attempts start again.
+NO_CHALLENGE: Final = """
+    challenge_id = null, challenge = null, challenge_email = null, challenge_begun_at = null, challenge_expires_at = null,
+    challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0"""
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted
 # for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
 # it does with all other counters (docs/adr/0002).
@@ -149,10 +153,11 @@ class Flows(FlowRepository):
         if not flow.is_stored:
             await self.add(flow)
             return True
+        # An email of this flow must not stay: attempts at its code would start again, too.
         sql = f"""
             update sign_in_flows set
                 user_id = %(user_id)s, proofs = %(proofs)s, proofs_expire_at = %(proofs_expire_at)s, identity = %(identity)s,
-                failures = 0, expires_at = %(expires_at)s
+                expires_at = %(expires_at)s, {NO_CHALLENGE}
             where {OPEN}"""
         return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
 

@@ -167,6 +167,8 @@ async def _begin_flow(
         return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     authorization = await oauth.validate(ports, request)
     check_request(authorization)
+    if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     try:
         waiting = oauth_target.check(ports, authorization, base_url)
     except AuthorizationRefused:
@@ -283,7 +285,7 @@ def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
 
 
 async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned: ProviderReturn, base_url: str) -> TripResult:
-    """Return the user whom the provider authenticated, or do for the session of the browser what it went to the provider for.
+    """Return the answer of the provider as a method, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the response that reports it to the waiting
     application. Without a waiting application, raise the error, or return it to a user who wanted to

@@ -35,7 +35,7 @@ class Flows(FlowsRead, Protocol):
     async def save_proofs(self, flow: Flow) -> bool:
         """Store the user, the proofs and the identity of a flow, and add the flow if it is not stored. Lock the account first.
 
-        Attempts start again. Return False, and change nothing, if the stored flow has ended.
+        They replace an email of the flow, and attempts start again. Return False, and change nothing, if the stored flow has ended.
         """
 
     async def close(self, flow: Flow, now: datetime) -> bool:
