@@ -12,6 +12,7 @@ from core.authentication.methods import email as email_method
 from core.authentication.methods.email import EmailCode
 from core.authentication.model.login import EmailSignInOrigin, PreAuthToken
 from core.federation import sign_in as sign_in_flow
+from core.federation.saml import target as saml_target
 from core.federation.sign_in import ApiSignIn, ApiTarget
 from core.kernel.causes import Caller
 from core.kernel.values import Email, digest, new_secret
@@ -40,7 +41,7 @@ async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget)
         async with ports.storage.reading() as read:
             service = await read.services.by_id(context.org_id, context.id)
     elif target.saml_state is not None:
-        service = await sign_in_flow.service_of_sign_on(ports, target.saml_state)
+        service = await saml_target.find_service(ports, target.saml_state)
     flow = new_flow(ports.clock.now(), Target.API, target.saml_state or "", secret_hash=digest(secret))
     await email_method.start(ports, caller, flow, email, service)
     return secret

@@ -38,7 +38,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import begins_unseen, no_page, path_of
+from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page, path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -84,7 +84,7 @@ PARAMETERS: Final = {
 @describes_page(
     {
         200: "The page that brings the answer to the application.",
-        204: "The browser fetched the URL ahead or for a frame, and a page would have to be shown.",
+        204: UNSEEN,
         303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
     },
     optional=PARAMETERS,
