@@ -89,6 +89,7 @@ DEVICE_REQUEST: dict[str, object] = {
 BY_EMAIL = {"form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
 REQUEST_ORIGIN = {"browser": "Firefox on Linux", "location": "Berlin, DE", "address": "203.0.113.9"}
 LINKS: dict[str, object] = {
+    "flow": "/app",
     "next": "/app/account",
     "sign_in": "/app/sign-in?next=%2F",
     "sign_up": "/app/sign-up?next=%2F",
@@ -179,8 +180,9 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "You have no access.",
     },
     "federation/authorize.html": {
+        **LINKS,
         "form_token": "c4ca4238",
-        "action": "/auth/authorize?org=acme",
+        "step": "consent",
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
         "email": "ada@example.org",
@@ -233,16 +235,16 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
-    "authentication/sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
+    "authentication/sign_in_code.html": {**LINKS, "form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
     "authentication/email_sign_in_code.html": {
+        **LINKS,
         **BY_EMAIL,
-        "next": "/",
         "is_again": False,
         "problem": "It is wrong.",
-        "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_link.html": {**BY_EMAIL, "token": "8f14e45f", "origin": {**REQUEST_ORIGIN, "time": TIME}},
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},
+    "authentication/flow_ended.html": {"is_signed_in": False, "start": "https://app.example/", "service": "Portal & Shop"},
     "accounts/forgot_password.html": {**LINKS, "form_token": "c4ca4238"},
     "accounts/forgot_password_done.html": {**LINKS},
     "federation/device.html": {
