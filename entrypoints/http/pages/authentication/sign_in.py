@@ -112,7 +112,10 @@ async def sign_in(flow: Flow) -> Response:
 )
 @in_flow
 async def code_page(flow: Flow) -> Response:
-    """Show the page for the second factor."""
+    """Show the page for the second factor.
+
+    If no first factor was shown, or too long ago, the browser continues at another step.
+    """
     return await step_page(flow, Step.SECOND_FACTOR)
 
 

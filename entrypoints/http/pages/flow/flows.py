@@ -50,6 +50,8 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
     @wraps(view)
     async def with_flow(flow_id: UUID | None = None) -> Response:
+        if request.method == "POST":
+            await read_form()  # refuse what is no form, whatever the flow
         try:
             return await view(await _page_flow() if flow_id is None else await flows.load_open(ports(), flow_id, cookies.device_cookie()))
         except FlowEnded:
