@@ -20,7 +20,7 @@ from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, answer_fields, authorize, path_of, sign_in_browser
 from tests.federation.attacks.world import is_code, unchanged
 from tests.federation.provider_sign_in import ProviderSignIn, flow_in
-from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, has_ended, is_step, leads_to, step_of
+from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
 from tests.support.mfa import Authenticator
 
