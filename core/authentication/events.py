@@ -27,9 +27,8 @@ def signed_in(user_id: UUID, methods: Sequence[str], service: ServiceContext | N
     receives the event. Without a service, the organizations of the user's confirmed memberships
     receive it.
     """
-    details = {"provider": methods[0], "service_id": str(service.id) if service else None, "second_method": None}
-    if len(methods) > 1:
-        details["second_method"] = methods[1]
+    second = {"second_method": methods[1]} if len(methods) > 1 else {}
+    details = {"provider": methods[0], "service_id": str(service.id) if service else None} | second
     if service is None:
         return Event(EVENT_KINDS["user.login.success"], str(user_id), of_person=user_id, details=details)
     return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)

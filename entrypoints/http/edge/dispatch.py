@@ -88,9 +88,12 @@ class LeanQuart(QuartTrio):
 
 
 def _path_of(request: Any) -> str:
-    """Return the path of the page. The address of a sign-in in progress can be that of the sign-in page (`pages.flow.flows`)."""
+    """Return the path of the page. The address of a sign-in in progress can be that of the sign-in page (`pages.flow.flows`).
+
+    HEAD asks for the sign-in page, which changes nothing.
+    """
     path = str(request.path)
-    if path == SIGN_IN_PATH and "flow" in request.args:
+    if path == SIGN_IN_PATH and "flow" in request.args and request.method != "HEAD":
         return f"{HOME_PATH}/flow/{request.args['flow']}{request.args.get('step', '')}"
     return path
 

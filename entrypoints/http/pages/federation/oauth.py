@@ -38,7 +38,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import begins_unseen, no_page, path_of
+from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page, path_of
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -84,7 +84,7 @@ PARAMETERS: Final = {
 @describes_page(
     {
         200: "The page that brings the answer to the application.",
-        204: "The browser fetched the URL ahead or for a frame, and a page would have to be shown.",
+        204: UNSEEN,
         303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
     },
     optional=PARAMETERS,
@@ -118,7 +118,9 @@ async def authorize() -> Response:
 async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
     waiting = target.check(ports(), authorization, app_context().base_url)
     if provider:
-        return redirect(f"/auth/{parse_provider(provider)}?{authorization.request.query}")
+        slug = parse_provider(provider)
+        flow = await target.begin(ports(), user or caller(), user, waiting, browser)
+        return redirect(f"/auth/{slug}?flow={flow.id}")
     outcome = await _advance(user, waiting, None, None)
     if not isinstance(outcome, Asked):
         return outcome

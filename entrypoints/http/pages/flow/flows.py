@@ -33,6 +33,7 @@ from entrypoints.http.pages.visitors import visitor_with_mfa
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
 _FLOW: Final = re.compile(rf"{HOME_PATH}/flow/([0-9a-f-]{{36}})")
 View = Callable[..., Awaitable[Response]]
+UNSEEN: Final = "The browser fetched the URL ahead or for a frame, and a page would have to be shown."  # status 204
 
 
 def flow_route(routes: Blueprint, path: str, method: str) -> Callable[[View], View]:
