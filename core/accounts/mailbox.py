@@ -76,7 +76,7 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
-    await tx.email_sign_ins.void(account.id)
+    await tx.email_challenges.void(account.id)
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)

@@ -85,7 +85,7 @@ async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reas
         account = await lock_account(tx, caller, user_id)
         await tx.sessions.end_all(account.id, now)
         await tx.flows.forget_proofs(account.id)
-        await tx.email_sign_ins.void(account.id)
+        await tx.email_challenges.void(account.id)
         record_with_reason(tx, events.all_sessions_revoked(account.id), reason)
 
 

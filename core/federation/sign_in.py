@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
-from core.applications.model.services import Service
 from core.authentication import joining
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, Target, new_flow
@@ -26,7 +25,7 @@ from core.authentication.sessions import end_replaced
 from core.federation import targets
 from core.federation.model.targets import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
-from core.federation.saml import pending as saml_pending
+from core.federation.saml import target as saml_target
 from core.federation.upstream import trips
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import Caller
@@ -34,7 +33,6 @@ from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import first_method_of
-from core.kernel.values import digest
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
 
@@ -96,7 +94,7 @@ async def sign_in_over_api(
 ) -> ApiSignIn | PreAuthToken:
     """Verify one factor, and return tokens, or a pre-auth token if the second factor is still required.
 
-    Raises: the errors of `check_target`, `saml.pending.complete_sign_in` and `prove`.
+    Raises: the errors of `check_target`, `saml.target.complete_sign_in` and `prove`.
     """
     service = await check_target(ports, target)
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
@@ -105,7 +103,9 @@ async def sign_in_over_api(
 
 
 async def sign_in_with_code(ports: Ports, caller: Caller, claims: PreAuthClaims, code: Code, client: PresentedDevice) -> ApiSignIn:
-    """Verify the second factor of the flow with this pre-auth token."""
+    """Verify the second factor of the flow with this pre-auth token. Raises: the errors of `saml.target.check_pending` and `prove`."""
+    if claims.saml_state is not None:
+        await saml_target.check_pending(ports, claims.saml_state)
     flow = Flow(
         id=claims.id,
         browser_hash=None,
@@ -127,7 +127,7 @@ async def continue_over_api(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return _pre_auth_token(ports, outcome)
-    next_path = await saml_pending.complete_sign_in(ports, caller, flow.request, outcome) if flow.request else None
+    next_path = await saml_target.complete_sign_in(ports, caller, outcome.request, outcome) if outcome.request else None
     return ApiSignIn(issue_first_tokens(ports, outcome), outcome.device_token, next_path)
 
 
@@ -144,12 +144,12 @@ def _pre_auth_token(ports: Ports, flow: Flow) -> PreAuthToken:
 async def check_target(ports: Ports, target: ApiTarget) -> ServiceContext | None:
     """Check the target before any password is verified, and return the service that an API client names, if any.
 
-    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.pending.check_pending`.
+    Raises: SamlStateAndService, OrgOrServiceMissing; the errors of `find_password_service` and `saml.target.check_pending`.
     """
     if target.saml_state is not None:
         if target.org_slug is not None or target.service_slug is not None:
             raise SamlStateAndService
-        await saml_pending.check_pending(ports, target.saml_state)
+        await saml_target.check_pending(ports, target.saml_state)
     if target.org_slug is None and target.service_slug is None:
         return None
     if target.org_slug is None or target.service_slug is None:
@@ -176,10 +176,9 @@ async def sign_in_browser(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return outcome
-    if first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL):
-        org_id, service_id = await targets.find_service(ports, flow)
-        if org_id is not None and service_id is not None:
-            await confirm_membership_if_admitted(ports, outcome, org_id, service_id)
+    is_meant = flow.target is not Target.PAGE and first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
+    if is_meant and flow.org_id is not None and flow.service_id is not None:
+        await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:
         await end_replaced(ports, caller, cookie, outcome.session)
     return BrowserSignIn(outcome.secret, outcome.session.expires_at, outcome.device_token)
@@ -208,10 +207,3 @@ async def load_options(ports: Ports, flow: Flow, base_url: str) -> SignInOptions
         needs_fresh_sign_in=flow.wants_fresh,
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )
-
-
-async def service_of_sign_on(ports: Ports, saml_state: str) -> Service | None:
-    """Return the service of the pending SAML sign-on with this state, if any."""
-    async with ports.storage.reading() as read:
-        pending = await read.saml_sign_ons.pending_service(digest(saml_state), ports.clock.now())
-    return None if pending is None else pending[0]

@@ -11,7 +11,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, Target
 from core.federation.model.targets import Destination
 from core.federation.oauth import target as oauth_target
-from core.federation.saml import pending as saml_pending
+from core.federation.saml import target as saml_target
 from core.kernel.errors import Refusal
 
 if TYPE_CHECKING:
@@ -28,15 +28,14 @@ class _TargetArea(Protocol):
 class _Page:
     """One of our own pages, whose path is the request."""
 
-    async def find_destination(self, ports: Ports, flow: Flow, _base_url: str) -> Destination:
-        service = await saml_pending.service_at(ports, flow.request)
-        return Destination(service=service, offers_sign_up=service is None)  # SAML has no sign-up
+    async def find_destination(self, _ports: Ports, _flow: Flow, _base_url: str) -> Destination:
+        return Destination()
 
     def address(self, flow: Flow) -> str:
         return flow.request
 
 
-TARGETS: Final[Mapping[Target, _TargetArea]] = {Target.PAGE: _Page(), Target.OAUTH: oauth_target}
+TARGETS: Final[Mapping[Target, _TargetArea]] = {Target.PAGE: _Page(), Target.OAUTH: oauth_target, Target.SAML: saml_target}
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
@@ -45,14 +44,6 @@ async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destinati
         return await TARGETS[flow.target].find_destination(ports, flow, base_url)
     except Refusal:
         raise FlowEnded from None
-
-
-async def find_service(ports: Ports, flow: Flow) -> tuple[UUID | None, UUID | None]:
-    """Return the ids of the organization and the application that wait for the flow, if any."""
-    if flow.target is Target.PAGE:
-        service = await saml_pending.service_at(ports, flow.request)
-        return (None, None) if service is None else (service.org_id, service.id)
-    return flow.org_id, flow.service_id
 
 
 def address(flow: Flow) -> str:

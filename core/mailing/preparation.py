@@ -35,9 +35,8 @@ from core.accounts.model.email_queue import (
     QueuedEmail,
     TokenPurpose,
 )
-from core.authentication import email_sign_in
-from core.authentication.model import login as email_sign_in_model
-from core.authentication.model.login import IssuedEmailSignIn
+from core.authentication.methods import email as email_method
+from core.authentication.model.login import IssuedEmailSignIn, new_code
 from core.authentication.model.sessions import CODE_TTL
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
@@ -193,22 +192,22 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     await tx.email_queue.lock_recipient(email.address)
     if email.token is None and await _limit_is_reached(ports, tx, email, SIGN_IN_EMAILS, now):
         return DROPPED
-    requested = await tx.email_sign_ins.find(email.id, now)
+    requested = await tx.email_challenges.find(email.id, now)
     if requested is None:  # it has expired or was used, or a newer request replaced it
         return EXPIRED if now >= email.created_at + ports.policy.email_sign_in_ttl else DROPPED
-    sign_in, service_name, code = requested
+    challenge, service_name, code = requested
     token = email.token
     if token is None:
-        await tx.email_sign_ins.remove_older(email.address, email.created_at)
-        token, code = str(new_id()), email_sign_in_model.new_code()
+        await tx.email_challenges.remove_older(email.address, email.created_at)
+        token, code = str(new_id()), new_code()
         if account is None or not account.is_usable:
-            await tx.email_sign_ins.issue(email.id, None, None, code)  # a check of this code takes as long as any other
+            await tx.email_challenges.issue(challenge, None, None, code)  # a check of this code takes as long as any other
             await tx.email_queue.save_token(email, None, now)  # counts against the limit
             return DROPPED
-        await tx.email_sign_ins.issue(email.id, account.id, digest(token), code)
+        await tx.email_challenges.issue(challenge, account.id, digest(token), code)
         await tx.email_queue.save_token(email, token, now)
     assert code is not None, "an email with a token has a code"
-    return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_sign_in.describe_origin(ports, sign_in)))
+    return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_method.describe_origin(ports, challenge)))
 
 
 async def _prepare_reauthentication(ports: Ports, tx: Transaction, email: PreparedEmail, now: datetime) -> PreparedEmail | EmailResult:

@@ -320,7 +320,7 @@ async def _close(
     await tx.sessions.end_all(account.id, now)
     await tx.flows.forget_proofs(account.id)
     await tx.devices.distrust(account.id, now)
-    await tx.email_sign_ins.void(account.id)
+    await tx.email_challenges.void(account.id)
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await _end_secrets(tx, account, memberships, now)

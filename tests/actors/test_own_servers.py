@@ -4,6 +4,7 @@ These tests cover the choice of the server, the order of organizations, and slow
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,9 +16,11 @@ from adapters.postgres.engine.pool import Pool
 from core.accounts import email_changes, email_queue
 from core.accounts.model import email_queue as email_queue_model
 from core.accounts.model.email_queue import EmailKind, EmailResult, NoticedSecret, QueuedEmail, SecretNotice, new_email
-from core.authentication import email_sign_in
+from core.federation import email_sign_in
+from core.federation.sign_in import ApiTarget
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
+from core.kernel.policy import Policy
 from core.kernel.values import Email, digest, new_id
 from core.mailing import preparation
 from ports import Ports
@@ -109,7 +112,7 @@ async def test_emails_about_an_account_use_the_server_of_the_platform(
     ada = await add_account(ports, ADA, verified=kind is not EmailKind.VERIFY_EMAIL)
     match kind:
         case EmailKind.EMAIL_SIGN_IN:
-            await email_sign_in.add_request(ports, SYSTEM, ADA, None, in_browser=False, after="")
+            await email_sign_in.request(replace(ports, policy=Policy(email_sign_in=True)), SYSTEM, ADA, ApiTarget())
         case EmailKind.CONFIRM_EMAIL_CHANGE | EmailKind.EMAIL_CHANGE_REQUESTED:
             session = await sign_in(ports, ada)
             caller = Person(user_id=ada.id, email=ADA, session_id=session.session_id, sign_in=fresh_sign_in(ports))

@@ -11,7 +11,7 @@ from tests.support.builders import EMAIL, Answer, Api
 from tests.support.direct import change_ports
 
 REQUEST, VERIFY = "/api/auth/email-sign-in", "/api/auth/email-sign-in/verify"
-REQUEST_PAGE, CODE_PAGE, LINK_PAGE = "/app/sign-in/email", "/app/sign-in/email/code", "/auth/email-sign-in"
+REQUEST_PAGE, LINK_PAGE = "/app/sign-in/email", "/auth/email-sign-in"
 
 
 def switch_on(app: QuartTrio, **changes: Any) -> None:

@@ -239,7 +239,7 @@ PAGES: dict[str, dict[str, object]] = {
         "next": "/",
         "is_again": False,
         "problem": "It is wrong.",
-        "sign_in_path": "/app/sign-in",
+        "sign_in": "/app/sign-in",
     },
     "authentication/email_sign_in_link.html": {**BY_EMAIL, "token": "8f14e45f", "origin": {**REQUEST_ORIGIN, "time": TIME}},
     "authentication/email_sign_in_ended.html": {"problem": "It has expired."},

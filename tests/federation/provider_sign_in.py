@@ -12,6 +12,16 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import BASE_URL, Answer, run_sql
 
 
+def flow_in(path: str) -> str:
+    """Return the id of the sign-in to which this path of a page leads."""
+    return path.split("/")[3]
+
+
+async def trips_of(pool: Pool) -> list[tuple[Any, ...]]:
+    """Return the states of browsers at providers. Tickets for trips that did not start are left out."""
+    return await run_sql(pool, "select challenge_hash from sign_in_flows where challenge_hash is not null")
+
+
 @dataclass(slots=True)
 class ProviderSignIn:
     """A browser and the identity provider that it is redirected to."""
@@ -38,7 +48,11 @@ class ProviderSignIn:
 
     async def complete(self, /, **query: str) -> Answer:
         """Go to the provider and back. Return the response of the callback."""
-        return await self.browser.open(await self.start(**query), follows=False)
+        return await self.come_back(await self.start(**query))
+
+    async def come_back(self, callback: str) -> Answer:
+        """Return the response of the callback."""
+        return await self.browser.open(callback, follows=False)
 
     async def sign_in(self, /, **query: str) -> None:
         answer = await self.complete(**query)

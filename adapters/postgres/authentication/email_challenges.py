@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_attempt_sql, subject_sql
-from adapters.postgres.authentication.flows import FLOW, OPEN, FlowRepository, add_flow_sql, code_context, push_out_parameters
+from adapters.postgres.authentication.flows import FLOW, NO_CHALLENGE, OPEN, FlowRepository, add_flow_sql, code_context, push_out_parameters
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
@@ -48,13 +48,11 @@ START: Final = f"""
     update sign_in_flows set
         challenge_id = %(challenge_id)s, challenge = %(challenge)s, challenge_email = %(challenge_email)s,
         challenge_begun_at = %(challenge_begun_at)s, challenge_expires_at = %(challenge_expires_at)s,
-        challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0, expires_at = %(expires_at)s,
+        challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0,
+        org_id = %(org_id)s, service_id = %(service_id)s, expires_at = %(expires_at)s,
         user_id = null, proofs = '[]', identity = null, proofs_expire_at = null
     where {OPEN}"""
-CLEAR: Final = """
-    update sign_in_flows f set
-        challenge_id = null, challenge = null, challenge_email = null, challenge_begun_at = null, challenge_expires_at = null,
-        challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0"""
+CLEAR: Final = f"update sign_in_flows f set {NO_CHALLENGE}"
 OF_BROWSER: Final = "f.id = %(flow_id)s and f.browser_hash = %(holder_hash)s"
 OF_CLIENT: Final = "f.secret_hash = %(holder_hash)s and f.browser_hash is null"
 
@@ -129,7 +127,9 @@ class EmailChallenges(FlowRepository):
         return await self._run(f"{CLEAR} where f.challenge_id = %(id)s and {LIVE}", id=challenge_id, now=now) == 1
 
     async def void(self, user_id: UUID) -> None:
-        await self._write(f"{CLEAR} where f.challenge_user_id = %(user_id)s", user_id=user_id)
+        # Version 0.9.0, which may still run, reads email_sign_ins.
+        earlier = "with earlier as (delete from email_sign_ins where user_id = %(user_id)s)"
+        await self._write(f"{earlier} {CLEAR} where f.challenge_user_id = %(user_id)s", user_id=user_id)
 
     async def count_attempt(
         self, flow_id: UUID | None, holder_hash: bytes, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime

@@ -13,7 +13,7 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.accounts.mfa import ENROLLMENT, ENROLLMENT_COLUMN_COUNT, to_enrollment
 from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
 from adapters.postgres.engine.records import Column, Record
-from adapters.postgres.engine.statements import ASYNC_COMMIT, Row, SealingRepository
+from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, Target
 from core.authentication.model.identities import PendingIdentity
@@ -34,6 +34,12 @@ FLOW: Final = Record(
     service=None,
 )
 OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
+CLOSE: Final = f"""
+    update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s returning 1"""
+# Attempts start again.
+NO_CHALLENGE: Final = """
+    challenge_id = null, challenge = null, challenge_email = null, challenge_begun_at = null, challenge_expires_at = null,
+    challenge_user_id = null, challenge_hash = null, challenge_code = null, failures = 0"""
 # Lock the row first. Then every concurrent attempt that is counted for the account is also counted
 # for the flow. The commit does not wait for the disk, so a crash can take back the last counts, as
 # it does with all other counters (docs/adr/0002).
@@ -70,6 +76,9 @@ def push_out_parameters() -> dict[str, object]:
     return {"max_open": MAX_OPEN, "closed_ttl": CLOSED_TTL}
 
 
+MOVE: Final = add_flow_sql("""
+    update sign_in_flows set browser_hash = %(browser_hash)s, first_session_id = %(first_session_id)s, expires_at = %(expires_at)s
+    where id = %(id)s and browser_hash = %(former_hash)s and closed_at is null and expires_at > %(now)s""")
 ADD: Final = add_flow_sql(FLOW.insert("sign_in_flows", "identity"))
 
 
@@ -144,16 +153,29 @@ class Flows(FlowRepository):
         if not flow.is_stored:
             await self.add(flow)
             return True
+        # An email of this flow must not stay: attempts at its code would start again, too.
         sql = f"""
             update sign_in_flows set
                 user_id = %(user_id)s, proofs = %(proofs)s, proofs_expire_at = %(proofs_expire_at)s, identity = %(identity)s,
-                failures = 0, expires_at = %(expires_at)s
+                expires_at = %(expires_at)s, {NO_CHALLENGE}
             where {OPEN}"""
         return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
 
     async def close(self, flow: Flow, now: datetime) -> bool:
-        sql = f"update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s"
-        return await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL) == 1
+        return await self._exists(CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
+
+    def close_deferred(self, flow: Flow, now: datetime) -> DeferredRow[bool]:
+        return self._one_deferred(lambda _: True, CLOSE, id=flow.id, browser_hash=flow.browser_hash, now=now, ttl=CLOSED_TTL)
+
+    async def reopen(self, flow: Flow) -> None:
+        sql = """
+            update sign_in_flows set closed_at = null, expires_at = %(expires_at)s
+            where id = %(id)s and browser_hash is not distinct from %(browser_hash)s"""
+        await self._run(sql, id=flow.id, browser_hash=flow.browser_hash, expires_at=flow.expires_at)
+
+    async def move(self, flow: Flow, browser_hash: bytes, now: datetime) -> bool:
+        values = {**FLOW.values(flow), "browser_hash": browser_hash, "former_hash": flow.browser_hash, "begun_at": now}
+        return await self._run(MOVE, **values, now=now, **push_out_parameters()) == 1
 
     async def forget_proofs(self, user_id: UUID) -> None:
         # Version 0.9.0, which may still run, reads pre_auths.

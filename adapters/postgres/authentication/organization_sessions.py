@@ -38,6 +38,9 @@ class OrganizationSessions(Repository):
                 delete from authorization_codes where org_id = %(org_id)s and user_id = any(%(user_ids)s) and session_id is null),
             approvals as ({DENY} and d.org_id = %(org_id)s and a.user_id = any(%(user_ids)s)),
             sign_ons as (
+                update sign_in_flows set user_id = null, session_id = null, ticket_hash = null
+                where org_id = %(org_id)s and user_id = any(%(user_ids)s) and ticket_hash is not null),
+            earlier_sign_ons as (  -- version 0.9.0 may still run
                 update saml_sign_ons set user_id = null, session_id = null, ticket_hash = null
                 where org_id = %(org_id)s and user_id = any(%(user_ids)s)),
             ended as (

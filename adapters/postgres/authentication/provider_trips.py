@@ -1,5 +1,6 @@
 """Storage of the trips of browsers to identity providers."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -37,7 +38,7 @@ START: Final = f"""
         challenge_id = null, challenge_email = null, challenge_code = null, {", ".join(f"{name} = %({name})s" for name in NAMES)},
         expires_at = %(expires_at)s
     where id = %(id)s and closed_at is null and {SESSION_LIVES}
-      and case when session_id is null then browser_hash = %(browser_hash)s else secret_hash is not null end
+      and case when target in ('link', 'reauthentication') then secret_hash is not null else browser_hash = %(browser_hash)s end
     returning 1"""
 
 
@@ -48,7 +49,8 @@ class ProviderTrips(FlowRepository):
         flow = trip.flow
         return await self._exists(
             START if flow.is_stored else ADD,
-            **FLOW.values(flow),
+            # That of a SAML sign-on belongs to an API client.
+            **FLOW.values(flow if trip.user_id is not None else replace(flow, session_id=None)),
             identity=None,
             challenge=Jsonb({"provider": trip.provider, "scopes": None if trip.scopes is None else list(trip.scopes)}),
             challenge_hash=state_hash,

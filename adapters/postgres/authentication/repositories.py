@@ -2,7 +2,6 @@
 
 from adapters.postgres.authentication.dpop import UsedProofs
 from adapters.postgres.authentication.email_challenges import EmailChallenges
-from adapters.postgres.authentication.email_sign_ins import EmailSignIns
 from adapters.postgres.authentication.flows import Flows
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.impersonations import Impersonations
@@ -28,7 +27,6 @@ class AuthenticationRepositories(Scope):
 
     dpop_proofs = repository(UsedProofs)
     email_challenges = repository(EmailChallenges)
-    email_sign_ins = repository(EmailSignIns)
     flows = repository(Flows)
     identities = repository(Identities)
     impersonations = repository(Impersonations)

@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts.model.devices import Location
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, Target
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
 
@@ -52,3 +52,13 @@ class ProviderTrip:
     user_id: UUID | None = None  # the user who must return, to link an account or to reauthenticate
     begun_at: datetime
     expires_at: datetime
+
+    @property
+    def org_id(self) -> UUID | None:
+        """The organization of the service for which the identity is found and linked."""
+        return None if self.flow.target is Target.SAML else self.flow.org_id
+
+    @property
+    def service_id(self) -> UUID | None:
+        """That service, or None for the platform, also if the user goes on with SAML."""
+        return None if self.flow.target is Target.SAML else self.flow.service_id

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from core.applications.model.services import ServiceNotFound
 from core.authentication.flow.model import Flow, FlowEnded
+from core.kernel.errors import refuse
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -33,3 +36,14 @@ async def close(ports: Ports, flow: Flow) -> None:
     async with ports.storage.autocommit() as statements:
         if not await statements.flows.close(flow, ports.clock.now()):
             raise FlowEnded
+
+
+async def with_service(ports: Ports, flow: Flow) -> Flow:
+    """Return the flow with the service of the session that it starts for an API client, if any. Raises: ServiceNotFound.
+
+    With a pending SAML sign-on, which is its request, the client gets a session of the platform.
+    """
+    if flow.in_browser or flow.service_id is None or flow.request:
+        return flow
+    async with ports.storage.reading() as read:
+        return replace(flow, service=await read.services.context_by_id(flow.service_id) or refuse(ServiceNotFound))

@@ -58,6 +58,7 @@ class Flow:
     proofs_expire_at: datetime | None = None
     identity: PendingIdentity | None = None  # to link when all required factors are proved (security A-10)
     session_id: UUID | None = None  # the session that the flow is for, or that an API client started for it
+    ticket_hash: bytes | None = field(default=None, repr=False)  # SHA-256; of that API client
     begun_at: datetime
     expires_at: datetime
     closed_at: datetime | None = None

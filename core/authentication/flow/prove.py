@@ -56,7 +56,7 @@ async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, 
         raise
     if isinstance(outcome, SignedIn) and outcome.session.service is not None:
         await confirm_membership(ports, outcome, outcome.session.service.org_id)
-    return outcome
+    return replace(outcome, request=flow.request) if isinstance(outcome, SignedIn) else outcome
 
 
 async def _complete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mfa
@@ -12,7 +12,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, attempt_subject
-from core.applications.model.services import ServiceNotFound
+from core.authentication.flow import flows
 from core.authentication.flow.methods import Proved
 from core.authentication.flow.model import Flow
 from core.authentication.flow.prove import record_failure
@@ -62,10 +62,7 @@ class Code:
 
         try:
             verified = await codes.verify(ports, user_id, attempt.enrollment, self.code)
-            if not stored.in_browser and stored.service_id is not None:
-                async with ports.storage.reading() as read:
-                    service = await read.services.context_by_id(stored.service_id) or refuse(ServiceNotFound)
-                stored = replace(stored, service=service)
+            stored = await flows.with_service(ports, stored)
         except Refusal as refusal:
             await refused(refusal)
             raise

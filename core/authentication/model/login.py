@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import Device, DeviceMatch, Location, PresentedDevice
+from core.accounts.model.devices import Device, DeviceMatch, PresentedDevice
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
@@ -127,6 +127,7 @@ class SignedIn:
     user_facts: Deferred[UserFacts] | None = None  # for the ID token of a session with OpenID Connect
     nonce: str | None = None
     key_thumbprint: str | None = None  # of the key that the first access token is bound to
+    request: str = field(default="", repr=False)  # of the flow that ended, for an API client
 
 
 EMAIL: Final = OwnMethod.EMAIL.value
@@ -150,43 +151,6 @@ class EmailCodeWrong(Unauthenticated):
 
 class EmailSignInEnded(Unauthenticated):
     """This code can no longer be used: it has expired, was already used, or there were too many wrong codes. Request a new email."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmailSignIn:
-    """A request to sign in by email. The address may have no account. Times are UTC."""
-
-    id: UUID  # also the id of the email
-    in_browser: bool  # our own pages sent the request, not an API client
-    email: Email
-    org_id: UUID | None  # the organization of the service
-    service_id: UUID | None  # None for the platform itself
-    after: str  # the path where the browser continues
-    saml_state: str | None = field(repr=False)  # of the SAML sign-on that an API client completes
-    address: str | None
-    agent: str | None
-    location: Location | None
-    created_at: datetime
-    expires_at: datetime
-    user_id: UUID | None = None  # None until the email is prepared, and for an address without an account
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedEmailSignIn:
-    """The secret that only the client that asked gets. It is needed to use the code. `expires_in` is in whole seconds."""
-
-    secret: str = field(repr=False)
-    expires_in: int
-
-
-@dataclass(frozen=True, slots=True)
-class EmailCodeAttempt:
-    """A counted attempt at the code of an email."""
-
-    sign_in: EmailSignIn
-    code: str | None = field(repr=False)  # None until the email is prepared
-    subject: bytes  # the key of the counter
-    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from uuid import UUID
 from core.accounts.model.accounts import Account
 from core.applications.model.users import NoAccessToService, SecondFactorRequired
 from core.authentication import events
+from core.authentication.flow.model import Flow
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.saml import configuration as saml
 from core.federation.saml.model.configuration import AttributeSource, NameIdFormat, SamlDisabled, SamlIdentityProvider
 from core.federation.saml.model.messages import PASSWORD_CONTEXT, UNSPECIFIED_CONTEXT, NameId, SamlAssertion, new_message_id
-from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SamlSignOn, SignOnNotFound, SubjectMismatch
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER, SignOnNotFound, SubjectMismatch
 from core.kernel.access import AddressNotVerified, require_mfa
 from core.kernel.callers import BrowserSession, Person, Visitor
 from core.kernel.deferred import Deferred
@@ -47,12 +48,12 @@ async def authorize_assertion(
     service_slug: str,
     *,
     session_id: UUID,
-    sign_on: SamlSignOn | None = None,
+    flow: Flow | None = None,
     confirm_membership: bool = False,
 ) -> AuthorizedUser:
-    """Lock the user, and check that they may get an assertion for this service. Finish `sign_on`.
+    """Lock the user, and check that they may get an assertion for this service. Finish the `flow` of a sign-on.
 
-    Lock order: membership, account, service, end user, sign-on, session. All are locked in one round
+    Lock order: membership, account, service, end user, flow, session. All are locked in one round
     trip. The session stays locked until the transaction ends, so the transaction need not check it
     again when it writes events.
 
@@ -67,9 +68,7 @@ async def authorize_assertion(
     now = ports.clock.now()
     locked = tx.saml_sign_ons.lock_user_deferred(org_slug, person.user_id, now, confirm_membership=confirm_membership)
     enrolled = tx.end_users.enroll_by_saml_deferred(org_slug, service_slug, person.user_id, now)
-    finished = None
-    if sign_on is not None:
-        finished = tx.saml_sign_ons.finish_deferred(sign_on.org_id, sign_on.service_id, sign_on.state_hash, now)
+    finished = None if flow is None else tx.flows.close_deferred(flow, now)
     session_lives = tx.saml_sign_ons.lock_session_deferred(session_id, person.user_id, now)
     provider = await saml.find_provider(tx, org_slug, service_slug, now)
     require_mfa(person)

@@ -68,7 +68,7 @@ async def _find_account(
     A linked identity is found by provider, issuer and subject, in this or another context, and
     never by its email address (security O-5).
     """
-    now, service_id, provider = ports.clock.now(), trip.flow.service_id, trip.provider
+    now, service_id, provider = ports.clock.now(), trip.service_id, trip.provider
     if service_id is not None:  # the organization may have been suspended while the browser was at the provider
         service = await tx.services.context_by_id(service_id) or refuse(ServiceNotFound)
         if service.status is not OrganizationStatus.ACTIVE:
@@ -78,7 +78,7 @@ async def _find_account(
     await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
     match = await tx.identities.match(provider, identity.issuer, identity.subject, service_id)
     if match is None:
-        account = await _find_account_by_email(trip.flow, identity, tx, now)
+        account = await _find_account_by_email(trip, identity, tx, now)
     else:
         account = await tx.accounts.lock(match.user_id) or refuse(ProviderStateUnknown)
         match = await tx.identities.match(provider, identity.issuer, identity.subject, service_id)
@@ -97,11 +97,11 @@ async def _find_account(
 def to_link(trip: ProviderTrip, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
     """Return the identity to link in the context of this trip."""
     return PendingIdentity(
-        trip.flow.service_id, trip.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+        trip.service_id, trip.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
     )
 
 
-async def _find_account_by_email(flow: Flow, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
+async def _find_account_by_email(trip: ProviderTrip, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:
     """Return the locked account for a new identity.
 
     It is a new account, or the account with the same email address, if the provider has verified
@@ -110,24 +110,24 @@ async def _find_account_by_email(flow: Flow, identity: FederatedIdentity, tx: Tr
     Raises: ProviderEmailMissing, ProviderEmailTaken.
     """
     email = identity.email or refuse(ProviderEmailMissing)
-    origin = AccountOrigin.PLATFORM if flow.org_id is None else AccountOrigin.SIGN_UP
+    origin = AccountOrigin.PLATFORM if trip.org_id is None else AccountOrigin.SIGN_UP
     if not identity.email_verified:
-        account = accounts_model.new_account(email, None, now, origin=origin, org_id=flow.org_id)
+        account = accounts_model.new_account(email, None, now, origin=origin, org_id=trip.org_id)
         if not await tx.accounts.add_if_free(account):
             raise ProviderEmailTaken
         # As after a registration, the user must verify the address first. Until then it proves
         # nothing (security A-4).
-        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=flow.org_id))
-        tx.record(accounts_events.signed_up(account.id, flow.org_id, flow.service_id))
+        await tx.email_queue.add(new_email(EmailKind.VERIFY_EMAIL, email, now, org_id=trip.org_id))
+        tx.record(accounts_events.signed_up(account.id, trip.org_id, trip.service_id))
         return account
     try:
-        account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=flow.org_id)
+        account, is_new = await accounts.find_or_add(tx, email, now, origin=origin, org_id=trip.org_id)
     except EmailNotFree:
         raise ProviderEmailTaken from None
     if account.is_usable and account.email_verified_at is not None:
         return account
     if is_new:
-        tx.record(accounts_events.signed_up(account.id, flow.org_id, flow.service_id))
+        tx.record(accounts_events.signed_up(account.id, trip.org_id, trip.service_id))
     elif account.is_usable and account.is_unproven:
         raise ProviderEmailTaken
     return await mailbox.prove_mailbox(tx, account, now) or account

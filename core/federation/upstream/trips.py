@@ -167,6 +167,8 @@ async def _begin_flow(
         return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     authorization = await oauth.validate(ports, request)
     check_request(authorization)
+    if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
     try:
         waiting = oauth_target.check(ports, authorization, base_url)
     except AuthorizationRefused:
@@ -226,12 +228,12 @@ async def _start(
     base_url: str,
     user_id: UUID | None = None,
 ) -> str:
-    now, state, service = ports.clock.now(), new_secret(), None
-    if flow.org_id is not None and flow.service_id is not None:
+    now, state = ports.clock.now(), new_secret()
+    trip = ProviderTrip(flow=flow, provider=provider, user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
+    if trip.org_id is not None and trip.service_id is not None:
         async with ports.storage.reading() as read:
-            service = await read.services.by_id(flow.org_id, flow.service_id) or refuse(FlowEnded)
-    scopes = None if service is None else service.scopes_at(provider)
-    trip = ProviderTrip(flow=flow, provider=provider, scopes=scopes, user_id=user_id, begun_at=now, expires_at=now + STATE_TTL)
+            service = await read.services.by_id(trip.org_id, trip.service_id) or refuse(FlowEnded)
+        trip = replace(trip, scopes=service.scopes_at(provider))
     request = await _authentication_request(ports, trip, state, device_cookie, base_url)
     async with ports.storage.transaction(by=caller) as tx:
         if not await tx.provider_trips.start(trip, digest(state)):
@@ -258,7 +260,7 @@ async def _authentication_request(ports: Ports, trip: ProviderTrip, state: str, 
         return base64url(hmac.digest(device_cookie.encode(), f"{purpose} {state}".encode(), "sha256"))
 
     return AuthenticationRequest(
-        client=await oauth_credentials.load_client(ports, trip.provider, trip.flow.org_id, trip.flow.service_id),
+        client=await oauth_credentials.load_client(ports, trip.provider, trip.org_id, trip.service_id),
         redirect_uri=f"{base_url}/auth/{trip.provider}/callback",
         state=state,
         nonce=derive("nonce"),

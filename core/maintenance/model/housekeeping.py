@@ -102,7 +102,6 @@ class SealedColumn(StrEnum):
     IDENTITY_REFRESH_TOKENS = "identities.refresh_token"
     FLOW_IDENTITIES = "sign_in_flows.identity"
     FLOW_CODES = "sign_in_flows.challenge_code"
-    EMAIL_SIGN_IN_CODES = "email_sign_ins.code"
     KEPT_FORM_FIELDS = "kept_forms.fields"
     FORMER_MFA_SECRETS = "former_mfa.secret"
     SMTP_PASSWORDS = "smtp_settings.password"

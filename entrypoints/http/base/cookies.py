@@ -18,7 +18,6 @@ DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
 
 SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
-EMAIL_SIGN_IN = "email-sign-in"
 SAML, LOGOUT = "saml", "saml-logout"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
@@ -94,21 +93,6 @@ def set_pre_auth_cookie(response: Response, token: str, expires_in: int) -> None
 def clear_pre_auth_cookie(response: Response) -> None:
     """Remove the pre-auth token."""
     _clear(response, PRE_AUTH)
-
-
-def email_sign_in_cookie() -> str | None:
-    """Return the secret of this browser's newest request to sign in by email, or None."""
-    return _read_secret(EMAIL_SIGN_IN)
-
-
-def set_email_sign_in_cookie(response: Response, secret: str, expires_in: int) -> None:
-    """Set the secret of a request to sign in by email for `expires_in` seconds."""
-    _set(response, EMAIL_SIGN_IN, secret, timedelta(seconds=expires_in))
-
-
-def clear_email_sign_in_cookie(response: Response) -> None:
-    """Remove the secret of the request to sign in by email."""
-    _clear(response, EMAIL_SIGN_IN)
 
 
 def notice_cookie() -> str | None:

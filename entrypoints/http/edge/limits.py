@@ -42,9 +42,8 @@ async def limited_if_refused() -> AsyncIterator[None]:
 async def keep_taken(sign_in: str) -> None:
     """Keep the tokens that this request took, until the sign-in that it is part of succeeds.
 
-    `sign_in` is the device id of the browser. For the request of an email it is the secret of that
-    request. Otherwise users could send emails to others, and get the tokens back by a sign-in to their
-    own account.
+    `sign_in` is the device id of the browser. For the request of an email it is the id of that email.
+    Otherwise users could send emails to others, and get the tokens back by a sign-in to their own account.
     """
     if buckets := g.get("taken"):
         async with ports().storage.autocommit() as statements:
@@ -60,10 +59,10 @@ async def give_back_taken(device_id: str | None) -> None:
         await _give_back(device_id or "", buckets)
 
 
-async def give_back_email(secret: str | None) -> None:
+async def give_back_email(email_id: UUID) -> None:
     """Give back the tokens that the request of an email took. Its code or link has proven that the address is the user's own."""
-    if secret is not None and g.get("taken"):
-        await _give_back(secret, ())
+    if g.get("taken"):
+        await _give_back(str(email_id), ())
 
 
 async def _give_back(sign_in: str, buckets: tuple[Bucket, ...]) -> None:

@@ -42,9 +42,6 @@ from ports.storage.authentication.sessions import (
     SessionsRead,
 )
 from ports.storage.authentication.sign_ins import (
-    EmailCodeAttempts,
-    EmailSignIns,
-    EmailSignInsRead,
     FailedLogins,
     KeptForms,
     KeptFormsRead,
@@ -62,8 +59,6 @@ class AuthenticationReading(Protocol):
 
     @property
     def email_challenges(self) -> EmailChallengesRead: ...
-    @property
-    def email_sign_ins(self) -> EmailSignInsRead: ...
     @property
     def flows(self) -> FlowsRead: ...
     @property
@@ -105,8 +100,6 @@ class AuthenticationTransaction(Protocol):
     def dpop_proofs(self) -> UsedProofsCleaning: ...
     @property
     def email_challenges(self) -> EmailChallenges: ...
-    @property
-    def email_sign_ins(self) -> EmailSignIns: ...
     @property
     def flows(self) -> Flows: ...
     @property
@@ -150,8 +143,6 @@ class AuthenticationAutocommit(Protocol):
     def dpop_proofs(self) -> UsedProofs: ...
     @property
     def email_challenges(self) -> EmailAttempts: ...
-    @property
-    def email_sign_ins(self) -> EmailCodeAttempts: ...
     @property
     def flows(self) -> FlowSteps: ...
     @property

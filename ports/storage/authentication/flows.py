@@ -9,6 +9,7 @@ from core.accounts.model.devices import KnownBy
 from core.authentication.flow.challenges import EmailAttempt, EmailChallenge, ProviderTrip
 from core.authentication.flow.model import CodeAttempt, Flow
 from core.kernel.connections import ConnectionSlug
+from core.kernel.deferred import Deferred
 from core.kernel.values import Email
 
 
@@ -34,11 +35,17 @@ class Flows(FlowsRead, Protocol):
     async def save_proofs(self, flow: Flow) -> bool:
         """Store the user, the proofs and the identity of a flow, and add the flow if it is not stored. Lock the account first.
 
-        Attempts start again. Return False, and change nothing, if the stored flow has ended.
+        They replace an email of the flow, and attempts start again. Return False, and change nothing, if the stored flow has ended.
         """
 
     async def close(self, flow: Flow, now: datetime) -> bool:
         """End an open flow of this browser or API client. Of several concurrent calls, exactly one returns True."""
+
+    def close_deferred(self, flow: Flow, now: datetime) -> Deferred[bool]:
+        """End an open flow, as `close` does. The result is None if another call has ended it."""
+
+    async def reopen(self, flow: Flow) -> None:
+        """Open a flow again that was closed for an answer, because the answer was not sent."""
 
     async def forget_proofs(self, user_id: UUID) -> None:
         """Take away what was proved for this user in flows. Lock the account first."""
@@ -49,6 +56,12 @@ class FlowSteps(Protocol):
 
     async def close(self, flow: Flow, now: datetime) -> bool:
         """As `Flows.close`."""
+
+    async def move(self, flow: Flow, browser_hash: bytes, now: datetime) -> bool:
+        """Bind an open flow to another cookie of its browser, with its first session and its end.
+
+        Of the open flows of that cookie, the newest `MAX_OPEN` stay. Return False, and change nothing, if the flow has ended.
+        """
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:
         """Count one attempt at the second factor of this flow and of its user, and return the data to check the code.

@@ -4,9 +4,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.accounts.model.attempt_limits import AttemptLimit
-from core.accounts.model.devices import Device, KnownBy, Location
-from core.authentication.model.login import EmailCodeAttempt, EmailSignIn
+from core.accounts.model.devices import Device, Location
 from core.authentication.model.sessions import (
     EmailedCode,
     KeptForm,
@@ -14,7 +12,6 @@ from core.authentication.model.sessions import (
     Session,
 )
 from core.kernel.connections import ConnectionSlug
-from core.kernel.values import Email
 
 
 class Logins(Protocol):
@@ -43,55 +40,6 @@ class FailedLogins(Protocol):
         self, user_id: UUID, provider: str, now: datetime, address: str | None, agent: str | None, location: Location | None = None
     ) -> None:
         """Record a failed login without waiting for the disk, so that the response time does not reveal the account (security B-2)."""
-
-
-class EmailSignInsRead(Protocol):
-    """Read access to requests to sign in by email. They are found until they are used or expire."""
-
-    async def by_request(self, request_hash: bytes, now: datetime) -> EmailSignIn | None:
-        """Return the request of the browser with the secret of this hash."""
-
-    async def by_link(self, link_hash: bytes, now: datetime) -> EmailSignIn | None:
-        """Return the request of the email that has the link with this hash."""
-
-
-class EmailSignIns(EmailSignInsRead, Protocol):
-    """Write access to requests to sign in by email."""
-
-    async def add(self, sign_in: EmailSignIn, request_hash: bytes) -> bool:
-        """Add a request. Return False, and add nothing, if its service was deleted."""
-
-    async def find(self, sign_in_id: UUID, now: datetime) -> tuple[EmailSignIn, str | None, str | None] | None:
-        """Return a request with the name of its service and its code, if any. Raises: SealBroken."""
-
-    async def issue(self, sign_in_id: UUID, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
-        """Store the account, the link and the code of a request. The code is encrypted. Without an account, it opens nothing."""
-
-    async def remove_older(self, email: Email, created_at: datetime) -> None:
-        """Delete the requests for this address that were made before this time."""
-
-    async def redeem(self, sign_in_id: UUID, now: datetime) -> bool:
-        """Use up a request. Of several concurrent calls, exactly one returns True. Lock the account first."""
-
-    async def void(self, user_id: UUID) -> None:
-        """Delete the requests that led to an email to the user. Lock the account first."""
-
-
-class EmailCodeAttempts(Protocol):
-    """The count of attempts at the codes of sign-ins by email."""
-
-    async def count_attempt(
-        self, request_hash: bytes, in_browser: bool, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
-    ) -> EmailCodeAttempt | None:
-        """Count one attempt at this request and at its address, and return the data to check the code.
-
-        If the account knows a device by these values, it is counted for that device, and not for the address.
-
-        This is atomic. Return None, and count nothing, if the request was used, has expired or has had
-        `tries` attempts. An attempt that `attempt_limit` blocks is not counted either.
-
-        Raises: SealBroken.
-        """
 
 
 class ReauthenticationsRead(Protocol):

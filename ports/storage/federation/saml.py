@@ -7,9 +7,10 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
+from core.authentication.flow.model import Flow
 from core.federation.saml.model.configuration import CertificateState, SamlCertificate, SamlConfiguration, SamlSetup
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession, SamlSignOn
+from core.federation.saml.model.sign_on import EndedSessions, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 
@@ -38,6 +39,9 @@ class SamlRead(Protocol):
         The status of the organization does not matter.
         """
 
+    async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
+        """Return the configuration and the certificate, as `setup_by_slug` does."""
+
 
 class Saml(SamlRead, Protocol):
     """Changes to SAML configurations and certificates. The organization is locked before any of these."""
@@ -64,22 +68,19 @@ class Saml(SamlRead, Protocol):
     ) -> None:
         """Add the active or the next certificate of a service that has none in this state. The service belongs to the organization."""
 
-    async def setup_by_id(self, org_id: UUID, service_id: UUID) -> SamlSetup | None:
-        """Return the configuration and the certificate, as `setup_by_slug` does. This needs no lock."""
-
 
 class SamlSignOnsRead(Protocol):
-    """Read access to sign-ons. A sign-on is pending until it is finished or expires."""
+    """Read access to sign-ons. One is pending if it began after `begun_after`, and its flow is open."""
 
     async def find(
-        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
-    ) -> tuple[SamlSetup, SamlSignOn | None] | None:
+        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hashes: Sequence[bytes], begun_after: datetime, now: datetime
+    ) -> tuple[SamlSetup, Flow | None] | None:
         """Return the setup of the service, and its pending sign-on with this state, or None if there is no such service.
 
-        The sign-on is None unless it was started for this service in the browser with this cookie.
+        The flow is None unless it was begun for this service, and belongs to a browser with one of these cookies.
         """
 
-    async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
+    async def pending_service(self, state_hash: bytes, begun_after: datetime, now: datetime) -> tuple[Service, ServiceContext] | None:
         """Return the service of the pending sign-on with this state, or None.
 
         The browser and the status of the organization do not matter.
@@ -88,39 +89,24 @@ class SamlSignOnsRead(Protocol):
     async def known_persistent_name_id(self, org_id: UUID, service_id: UUID, user_id: UUID) -> str | None:
         """Return the persistent name by which the service knows this user, or None before the first assertion with one."""
 
-    async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        """Return the start time of the pending sign-on with this state if it requires a fresh sign-in, or None."""
-
 
 class SamlSignOnStarts(Protocol):
     """The start of sign-ons."""
 
-    async def add(self, sign_on: SamlSignOn) -> bool:
-        """Add the sign-on. Return False if the service has used this request id before, or was deleted."""
+    async def begin(self, flow: Flow, request_id_hash: bytes) -> bool:
+        """Add the flow. Return False if the service has used this request id before, or was deleted."""
 
 
 class SamlSignOns(SamlSignOnsRead, SamlSignOnStarts, Protocol):
     """Changes to sign-ons, and the names by which services know users."""
 
     async def complete_sign_in(
-        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
+        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, begun_after: datetime, now: datetime
     ) -> tuple[UUID, str, UUID, str] | None:
-        """Attach a sign-in through the API to the pending sign-on with this state.
+        """Attach a sign-in through the API to the pending sign-on with this state. It replaces what was proved in the browser.
 
         Return the id and slug of the organization and of the service, or None if no sign-on is pending.
         """
-
-    async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
-        """Record that an identity provider reauthenticated this user for the sign-on with this state, if any."""
-
-    async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        """Finish the pending sign-on, so that it gets one response only. Only one of several parallel calls gets True."""
-
-    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
-        """Make the sign-on pending again, because its response was not sent."""
-
-    def finish_deferred(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> Deferred[bool]:
-        """Finish the pending sign-on, as `finish` does. The result is None if another call has finished it."""
 
     def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> Deferred[Account]:
         """Lock the user's membership of this organization, and then the account, which is the result.

@@ -185,7 +185,7 @@ async def test_a_malformed_code_counts_as_no_attempt(api: Api, user: Account, po
     token = await request_code(api)
     for code in ("", "12345", "1234567", "abcdef", "\u0661\u0662\u0663\u0664\u0665\u0666"):
         assert (await verify(api, token, code)).status == 400, code
-    assert await run_sql(pool, "select failures from email_sign_ins") == [(0,)]
+    assert await run_sql(pool, "select failures from sign_in_flows") == [(0,)]
 
 
 async def test_the_second_factor_is_still_required(

@@ -120,6 +120,15 @@ async def test_the_newest_email_of_a_flow_replaces_the_one_before_and_the_proofs
     assert not await within(storage, lambda tx: tx.email_challenges.redeem(first.id, NOW))
 
 
+async def test_proofs_replace_the_email_of_a_flow(storage: Postgres) -> None:
+    challenge = await begin(storage)
+    person = await issue(storage, challenge)
+    proved = replace(challenge.flow, user_id=person.id, proofs=(first_proof("password", NOW),), proofs_expire_at=NOW + TTL)
+    assert await within(storage, lambda tx: tx.flows.save_proofs(proved))
+    assert await find(storage, challenge) == [None, None]
+    assert await count_attempt(storage, challenge) is None
+
+
 async def test_no_email_is_started_on_a_flow_that_has_ended_or_of_another_browser(storage: Postgres, pool: Pool) -> None:
     challenge = await begin(storage)
     before = await run_sql(pool, "select t::text from sign_in_flows t")

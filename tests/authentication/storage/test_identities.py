@@ -1,6 +1,5 @@
 """Tests of every statement on linked identities: fields, users, contexts and the encryption of tokens."""
 
-from dataclasses import astuple, replace
 from uuid import UUID, uuid4
 
 import psycopg.errors
@@ -10,13 +9,12 @@ from adapters.postgres.authentication.identities import access_token_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.applications.model.users import LinkedIdentity
-from core.authentication.model.identities import ProviderTicket, ProviderToken
+from core.authentication.model.identities import ProviderToken
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.values import digest
 from ports.crypto import SealBroken
 from tests.support.builders import make_vault, run_sql
 from tests.support.identities import add_identity
-from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, begin, within
+from tests.support.rows import DAY, EVE, HOUR, NOW, account, add, within
 from tests.support.services import add_service
 
 FIRST, OTHER, _ = PLATFORM_CONNECTIONS
@@ -127,33 +125,3 @@ async def test_a_token_is_encrypted_for_its_identity_and_column(storage: Postgre
         await run_sql(pool, f"update identities set access_token = {move} where id = %s", name)  # noqa: S608
         with pytest.raises(SealBroken):
             await token(storage, user)
-
-
-async def test_a_ticket_needs_a_live_session(storage: Postgres, pool: Pool) -> None:
-    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
-    live_session = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
-    ended_session = (await begin(storage, user, "ended")).id
-    await within(storage, lambda tx: tx.sessions.end(ended_session, NOW))
-    expired_session = (await begin(storage, user, "lapsed", expires_at=NOW)).id
-    valid_ticket = ProviderTicket(digest("a ticket"), user, live_session, None, FIRST, NOW, NOW + HOUR)
-    again = ProviderTicket(digest("another"), user, live_session, live_session, OTHER, NOW, NOW + DAY, "/app/account")
-
-    async def keep(ticket: ProviderTicket) -> bool:
-        return await within(storage, lambda tx: tx.identities.add_ticket(ticket))
-
-    for session, target in ((ended_session, user), (expired_session, user), (uuid4(), user), (live_session, eve)):
-        assert await keep(replace(valid_ticket, session_id=session, user_id=target)) is False
-    assert [await keep(ticket) for ticket in (valid_ticket, again)] == [True, True]
-    columns = "token_hash, user_id, session_id, browser_session_id, provider, created_at, expires_at, after"
-    rows = await run_sql(pool, f"select {columns} from link_tickets order by expires_at")  # noqa: S608
-    assert rows == [astuple(valid_ticket), astuple(again)]
-
-
-async def test_tickets_are_deleted_with_their_session(storage: Postgres, pool: Pool) -> None:
-    user = (await add(storage, account())).id
-    for table in ("sessions", "users"):
-        session = (await begin(storage, user, table)).id
-        ticket = ProviderTicket(digest(table), user, session, None, FIRST, NOW, NOW + HOUR)
-        await within(storage, lambda tx, ticket=ticket: tx.identities.add_ticket(ticket))  # type: ignore[misc]
-        await run_sql(pool, f"delete from {table}")  # noqa: S608
-        assert await run_sql(pool, "select count(*) from link_tickets") == [(0,)], table

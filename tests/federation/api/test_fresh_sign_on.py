@@ -3,7 +3,6 @@
 With ForceAuthn, an identity provider must ask the user again, or there is no assertion (security X-8).
 """
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
@@ -20,7 +19,7 @@ from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider, Person
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import form_token, is_step, leads_to
+from tests.support.browser import action_of, form_token, is_step, leads_to
 from tests.support.builders import EMAIL, Api, add_account, run_sql
 from tests.support.mfa import add_mfa
 from tests.support.refusals import FORBIDDEN, refused
@@ -56,13 +55,18 @@ async def link(provider_sign_in: ProviderSignIn, account: Account) -> None:
     await run_sql(provider_sign_in.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608
 
 
+def flow_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 async def provider_query(provider_sign_in: ProviderSignIn, path: str) -> dict[str, list[str]]:
-    answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode({'next': path})}")
+    answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode({'flow': flow_of(path)})}")
     return parse_qs(urlsplit(answer.headers["Location"]).query)
 
 
 async def start_sign_on(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
-    path = await browser.start_sign_on(shop, **more)
+    """Return the path of the sign-on, which waits in the browser."""
+    path = (action_of(await browser.open(await browser.start_sign_on(shop, **more)))).removesuffix("/sign-in")
     clock.advance(timedelta(seconds=1))
     return path
 
@@ -80,7 +84,7 @@ async def test_the_provider_asks_a_signed_in_user_again(
     assert OFFER in (await browser.open(path)).text
     query = await provider_query(provider_sign_in, path)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"]), "also if the configured URL has a query"
-    assert leads_to(await provider_sign_in.complete(next=path)) == path
+    assert leads_to(await provider_sign_in.complete(flow=flow_of(path))) == path
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
@@ -91,7 +95,7 @@ async def test_a_provider_that_does_not_ask_again_is_refused(
     await link(provider_sign_in, user)
     provider_sign_in.provider.reauthenticates = False
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    page = await provider_sign_in.complete(next=path)
+    page = await provider_sign_in.complete(flow=flow_of(path))
     assert page.status == 400
     assert "requires you to sign in again" in page.text
     assert await provider_sign_in.user_id() is None
@@ -104,7 +108,7 @@ async def test_a_provider_that_states_no_time_is_believed(
     await link(provider_sign_in, user)
     provider_sign_in.provider.sends_auth_time = False
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    await provider_sign_in.sign_in(next=path)
+    await provider_sign_in.sign_in(flow=flow_of(path))
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
@@ -116,7 +120,7 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
     query = await provider_query(provider_sign_in, path)
     assert query["prompt"] == ["select"]
     assert "max_age" not in query
-    await provider_sign_in.sign_in(next=path)
+    await provider_sign_in.sign_in(flow=flow_of(path))
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
@@ -131,7 +135,7 @@ async def test_a_session_that_started_without_asking_is_not_fresh(
     assert await provider_sign_in.user_id() == user.id
     page = await browser.open(path)
     assert not has_assertion(page.text)
-    assert '<form method="post" action="/app/sign-in">' in page.text
+    assert is_step(action_of(page), "sign-in")
     assert await browser.sign_in_at(path) == path
     assert posted_response(await browser.open(path)).name_id == EMAIL, "a person typed the password"
 
@@ -143,7 +147,7 @@ async def test_the_fresh_sign_in_of_one_user_does_not_count_for_another(
     eve = await add_account(ports, "eve@example.com")
     provider_sign_in.provider.person = Person(subject="666", email="eve@example.com")
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    await provider_sign_in.sign_in(next=path)
+    await provider_sign_in.sign_in(flow=flow_of(path))
     assert await provider_sign_in.user_id() == eve.id
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in(next="/app/account")
@@ -156,8 +160,8 @@ async def test_the_fresh_sign_in_for_one_sign_on_does_not_count_for_another(
 ) -> None:
     await link(provider_sign_in, user)
     first = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    second = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    await provider_sign_in.sign_in(next=first)
+    second = await browser.start_sign_on(shop, ForceAuthn="true")
+    await provider_sign_in.sign_in(flow=flow_of(first))
     assert not has_assertion((await browser.open(second)).text)
     assert has_assertion((await browser.open(first)).text)
 
@@ -168,9 +172,9 @@ async def test_a_fresh_sign_in_with_a_second_factor_counts(
     await link(provider_sign_in, user)
     factor = await add_mfa(ports, user)
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
-    assert is_step(leads_to(await provider_sign_in.complete(next=path)), "code")
+    assert is_step(leads_to(await provider_sign_in.complete(flow=flow_of(path))), "code")
     assert not has_assertion((await browser.open(path)).text)
-    assert leads_to(await browser.submit(CODE, CODE, code=factor.code(), next=path)) == path
+    assert leads_to(await browser.show_code(factor.code())) == path
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 
@@ -184,9 +188,9 @@ async def test_a_provider_that_cannot_ask_again_is_not_offered(
     page = await browser.open(path)
     assert OFFER not in page.text
     assert "asks you to sign in again" in page.text
-    assert re.search(r'<a href="/app/forgot-password\?next=[^"]+">set a password</a>', page.text)
+    assert f'<a href="{path}/forgot-password">set a password</a>' in page.text
     assert "asks you to sign in again" not in (await browser.open(await browser.start_sign_on(shop))).text
-    await provider_sign_in.sign_in(next=path)  # by its URL
+    await provider_sign_in.sign_in(flow=flow_of(path))  # by its URL
     assert await provider_sign_in.user_id() == user.id
     assert not has_assertion((await browser.open(path)).text)
 
@@ -196,14 +200,13 @@ async def test_an_application_can_require_a_second_factor(
 ) -> None:
     """At its request, from a bookmark and over the API. A password alone signs in, and gets no assertion."""
     await run_sql(pool, "update services set required_acr = 'mfa'")
-    after = await browser.start_sign_on(shop)
-    assert await browser.sign_in_at(after) == after
+    after = await browser.sign_in_at(await browser.start_sign_on(shop))
     for path in (after, f"{shop.management}/login"):
         page = await browser.open(path)
         assert (page.status, "requires a second factor" in page.text) == (403, True), page.text
     assert refused(await api.get(f"{shop.management}/login", token=acme.token("member"))) == FORBIDDEN
     factor = await add_mfa(ports, user)
     await browser.send("/app/sign-out", form_token=form_token(page), next=after)
-    page = await browser.open(await browser.sign_in_at(after))
-    assert leads_to(await browser.send(CODE, form_token=form_token(page), next=after, code=factor.code())) == after
+    assert is_step(await browser.sign_in_at(after), "code")
+    assert leads_to(await browser.show_code(factor.code())) == after
     assert posted_response(await browser.open(after)).name_id == EMAIL

@@ -205,7 +205,7 @@ async def test_a_member_that_the_directory_activates_becomes_a_user_again(
     assert "SAMLResponse" not in response.text
     await directory.activate(member.id)
     browser.cookies.clear()
-    await browser.sign_in(MEMBER, after=f"{shop.management}/login")  # confirms the new membership
+    await browser.sign_in_at(f"{shop.management}/login", MEMBER)  # confirms the new membership
     assert (await browser.sign_on(shop)).name_id == MEMBER
     assert await service_uses(pool, member) == [(shop.id, True)]
 

@@ -47,7 +47,7 @@ async def shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
 async def problems_with(answer: Answer, pool: Pool) -> list[str]:
     """Return how this answer differs from a refusal that sends and stores nothing."""
     text = re.sub(r'nonce="[^"]*"', "", answer.text)  # a nonce can contain any word
-    rows = await run_sql(pool, "select (select count(*) from saml_sign_ons) + (select count(*) from saml_logouts)")
+    rows = await run_sql(pool, "select (select count(*) from sign_in_flows) + (select count(*) from saml_logouts)")
     expectations = {
         f"status {answer.status}": answer.status == 400,
         "not a page": answer.headers["Content-Type"].startswith("text/html"),

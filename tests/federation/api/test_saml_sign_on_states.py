@@ -19,6 +19,7 @@ from core.kernel.errors import Limited
 from core.kernel.values import digest, new_secret
 from ports import Ports
 from tests.fakes.outside import FakeClock
+from tests.support.browser import action_of, is_step
 from tests.support.builders import BASE_URL, EMAIL, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.mfa import Authenticator
 from tests.support.saml import SamlApplication, add_application, authn_request, posted_response, redirect_url
@@ -118,7 +119,7 @@ async def test_a_state_works_only_for_its_own_service(
 async def test_states_and_cookies_are_stored_as_hashes(browser: SamlBrowser, pending_path: str, pool: Pool) -> None:
     [state] = parse_qs(urlsplit(pending_path).query)["saml_state"]
     [cookie] = [value for name, value in browser.cookies.items() if "saml" in name]
-    assert await run_sql(pool, "select state_hash, browser_hash from saml_sign_ons") == [(digest(state), digest(cookie))]
+    assert await run_sql(pool, "select secret_hash, browser_hash from sign_in_flows") == [(digest(state), digest(cookie))]
 
 
 async def test_a_head_request_does_not_finish_a_sign_on(
@@ -126,7 +127,7 @@ async def test_a_head_request_does_not_finish_a_sign_on(
 ) -> None:
     assert (await browser.open(pending_path, method="HEAD")).status == 200
     assert (await browser.open(redirect_url(f"{shop.path}/sso", authn_request(shop, clock.now())), method="HEAD")).status == 200
-    assert await run_sql(pool, "select count(*) from saml_sign_ons") == [(1,)]
+    assert await run_sql(pool, "select count(*) from sign_in_flows") == [(1,)]
     assert (await browser.open(pending_path)).status == 200
 
 
@@ -186,7 +187,7 @@ async def test_the_assertion_has_the_time_of_the_api_sign_in(
     assert await run_sql(pool, "select created_at = %s, ends_at = %s from sessions where browser_hash is not null", started, ends) == [
         (True, True)
     ]
-    assert '<form method="post" action="/app/sign-in">' in (await browser.open(fresh)).text
+    assert is_step(action_of(await browser.open(fresh)), "sign-in")
 
 
 async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
@@ -196,7 +197,7 @@ async def test_a_frontend_sends_the_second_factor_for_a_sign_on(
     answer = await sign_in_over_api(api, path)
     assert answer.json["mfa_required"] is True
     assert "redirect_url" not in answer.json
-    assert '<form method="post" action="/app/sign-in">' in (await browser.open(path)).text
+    assert is_step(action_of(await browser.open(path)), "sign-in")
     verified = await api.post("/api/auth/mfa/verify", {"code": factor.code()}, token=answer.json["access_token"])
     assert posted_response(await browser.open(verified.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
 
@@ -232,7 +233,7 @@ async def test_an_api_session_ended_by_the_organization_gives_no_assertion(
     revocation = await api.delete(f"{acme.path}/users/{user.id}/sessions", token=acme.token("owner"))
     assert revocation.status == 200
     page = await browser.open(answer.json["redirect_url"].removeprefix(BASE_URL))
-    assert '<form method="post" action="/app/sign-in">' in page.text
+    assert is_step(action_of(page), "sign-in")
     assert not await browser.is_in()
     second_answer = await sign_in_over_api(api, pending_path)
     assert posted_response(await browser.open(second_answer.json["redirect_url"].removeprefix(BASE_URL))).name_id == EMAIL
@@ -315,4 +316,4 @@ async def test_a_session_that_ends_during_the_sign_on_gets_no_assertion(
     answer = await run_during(pool, [(lock, (user.id,)), (change, (user.id,))], sign_on)
     assert (answer.status, "SAMLResponse" in answer.text) == (401, False)
     assert await run_sql(pool, "select count(*) from login_events where provider = 'saml'") == [(0,)]
-    assert await run_sql(pool, "select count(*) from saml_sign_ons where answered_at is not null") == [(0,)]
+    assert await run_sql(pool, "select count(*) from sign_in_flows where closed_at is not null") == [(0,)]

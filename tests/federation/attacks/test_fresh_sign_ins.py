@@ -19,7 +19,7 @@ from tests.fakes.provider import FakeProvider
 from tests.federation.api.openid.client import next_of
 from tests.federation.api.relying import RelyingParty, answer_fields, authorize, path_of, sign_in_browser
 from tests.federation.attacks.world import is_code, unchanged
-from tests.federation.provider_sign_in import ProviderSignIn
+from tests.federation.provider_sign_in import ProviderSignIn, flow_in
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, form_token, has_ended, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
 from tests.support.mfa import Authenticator
@@ -261,15 +261,16 @@ async def test_a_silent_sign_in_at_an_identity_provider_is_not_fresh(
     row = (user.id, user.id, provider_sign_in.name, provider_sign_in.provider.address, provider_sign_in.provider.person.subject)
     columns = "id, user_id, provider, issuer, provider_user_id, linked_at"
     await run_sql(later.tenant.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608
-    path = next_of(await later.browser.open(path_of(later, **ASKS[asks])))
+    flow = flow_in(action_of(await later.browser.open(path_of(later, **ASKS[asks]))))
+    path = f"/app/flow/{flow}"
     clock.advance(timedelta(seconds=1))
     await provider_sign_in.sign_in(next=ACCOUNT)  # for another page, so that the provider asks nothing
     assert await provider_sign_in.user_id() == user.id
     async with unchanged(later.tenant.pool):
         assert is_sign_in(await later.browser.open(path))
     provider_sign_in.provider.reauthenticates = False
-    page = await provider_sign_in.complete(next=path)  # the provider ignores the wish
+    page = await provider_sign_in.complete(flow=flow)  # the provider ignores the wish
     assert (page.status, is_code(await later.browser.open(path))) == (400, False)
     provider_sign_in.provider.reauthenticates = True
-    await provider_sign_in.sign_in(next=path)
+    await provider_sign_in.sign_in(flow=flow)
     assert is_code(await later.browser.open(path)), "a provider that asked the user counts"

@@ -10,7 +10,9 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.accounts.model.mfa import MfaEvent
 from core.authentication.browser import form_token
-from core.authentication.model.login import EmailSignIn, new_code
+from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge
+from core.authentication.flow.model import Target, new_flow
+from core.authentication.model.login import new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
 from core.federation.oauth.model.authorization import CODE_TTL
@@ -25,6 +27,7 @@ from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
+DEVICE: Final = "d" * 43  # the cookie of a browser without a session
 COUNTRY: Final = "DE"  # the location of all addresses
 
 
@@ -168,27 +171,22 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
     things = {
         "email_code": new_code(),
         "email_request_token": new_secret(),
-        "email_request_cookie": new_secret(),
         "email_link": str(new_id()),
     }
-    for in_browser, secret, link in ((False, "email_request_token", str(new_id())), (True, "email_request_cookie", things["email_link"])):
-        sign_in = EmailSignIn(
+    client = new_flow(now, Target.API, "", secret_hash=digest(things["email_request_token"]))
+    browser = new_flow(now, Target.PAGE, ACCOUNT_PATH, digest(DEVICE))
+    for flow, link in ((client, str(new_id())), (browser, things["email_link"])):
+        challenge = EmailChallenge(
             id=new_id(),
-            in_browser=in_browser,
+            flow=flow,
             email=account.email,
-            org_id=None,
-            service_id=None,
-            after=ACCOUNT_PATH,
-            saml_state=None,
-            address=f"{slug}:8",
-            agent=f"{slug} tablet",
-            location=Location(f"{slug.title()} Quay", COUNTRY),
-            created_at=now,
+            origin=ChallengeOrigin(f"{slug}:8", f"{slug} tablet", Location(f"{slug.title()} Quay", COUNTRY)),
+            begun_at=now,
             expires_at=now + timedelta(minutes=15),
         )
-        assert await tx.email_sign_ins.add(sign_in, digest(things[secret]))
-        await tx.email_sign_ins.issue(sign_in.id, account.id, digest(link), things["email_code"])
-    return things
+        assert await tx.email_challenges.start(challenge)
+        await tx.email_challenges.issue(challenge, account.id, digest(link), things["email_code"])
+    return {**things, "email_flow": str(browser.id)}
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:

@@ -1,10 +1,13 @@
 """SAML of the services in the access tests: configuration, sign-ons and logouts."""
 
+import json
+from dataclasses import asdict
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.authentication.flow.model import Target, new_flow
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL, LogoutInitiator, SamlLogout, SamlSession, SamlSignOn
@@ -39,10 +42,6 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     cookie = digest(await begin_in_browser(ports, user))
     [[session]] = await run_sql(pool, "select id from sessions where browser_hash = %s", cookie)
     sign_on = SamlSignOn(
-        state_hash=digest(state),
-        browser_hash=digest(f"browser of {name}"),
-        org_id=org,
-        service_id=service,
         request_id=f"_sign-on-{name}",
         relay_state=f"where {name} goes",
         force_authn=False,
@@ -50,8 +49,15 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         status=SamlStatus.NO_PASSIVE,
         subject=NameId(f"subject {name}", FORMAT),
         context_class=f"class of {name}",
-        created_at=now,
-        expires_at=now + STATE_TTL,
+    )
+    flow = new_flow(
+        now,
+        Target.SAML,
+        json.dumps(asdict(sign_on)),
+        digest(f"browser of {name}"),
+        secret_hash=digest(state),
+        org_id=org,
+        service_id=service,
     )
     logout = SamlLogout(
         id=new_id(),
@@ -67,8 +73,8 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
         expires_at=now + LOGOUT_TTL,
     )
     async with ports.storage.transaction(by=SYSTEM) as tx:
-        assert await tx.saml_sign_ons.add(sign_on)
-        await tx.saml_sign_ons.complete_sign_in(sign_on.state_hash, user.id, session, digest(f"ticket of {name}"), now)
+        assert await tx.saml_sign_ons.begin(flow, digest(f"_sign-on-{name}"))
+        await tx.saml_sign_ons.complete_sign_in(digest(state), user.id, session, digest(f"ticket of {name}"), now - STATE_TTL, now)
         known = NameId(await tx.saml_sign_ons.persistent_name_id(org, service, user.id, f"_name-{name}", now), FORMAT)
         for name_id in (NameId(f"former {name}", FORMAT), known):
             index = tx.saml_sign_ons.add_session_deferred(session, org, service, f"_index-{name}", name_id, now)

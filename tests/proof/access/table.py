@@ -11,6 +11,7 @@ from core.authentication.browser import form_token
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
+from tests.proof.access.belongings import DEVICE
 from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
@@ -454,8 +455,8 @@ POST   /app/sign-in                                  303  303  303  303  303
 GET    /app/sign-in/code                             200  200  200  200  200
 POST   /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
-GET    /app/sign-in/email/code                       200  200  200  200  200
-POST   /app/sign-in/email/code                       303  303  303  303  303
+GET    /app/flow/<uuid:flow_id>/email                200  200  200  200  200
+POST   /app/flow/<uuid:flow_id>/email                303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
@@ -582,10 +583,8 @@ SHORT: Final = {
 }
 
 # A browser without a session and the fields of its forms, and a browser with one.
-DEVICE: Final = "d" * 43
 BROWSER: Final = {"gatehouse-device": DEVICE}
 WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
-ASKED: Final = {**BROWSER, "gatehouse-email-sign-in": "{email_request_cookie}"}
 OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
 WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
@@ -785,8 +784,10 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
-    "GET /app/sign-in/email/code": Request(cookies=ASKED),
-    "POST /app/sign-in/email/code": Request(form={**OF_THIS_BROWSER, "code": "{email_code}"}, cookies=ASKED),
+    "GET /app/flow/<uuid:flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
+    "POST /app/flow/<uuid:flow_id>/email": Request(
+        form={**OF_THIS_BROWSER, "code": "{email_code}"}, things={"flow_id": "{email_flow}"}, cookies=BROWSER
+    ),
     "POST /app/sign-out": Request(form=OF_THE_SESSION),
     "POST /app/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "POST /app/sign-up": Request(form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, cookies=BROWSER),

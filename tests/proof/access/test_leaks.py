@@ -129,7 +129,7 @@ LISTED_ON_PURPOSE = {
 }
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
-    ("GET /auth/<provider:provider>", "provider_states"): "the path of the browser, as it was sent",
+    ("GET /auth/<provider:provider>", "sign_in_flows"): "the request of the browser, as it was sent",
     ("DELETE /api/privacy/forget/<user_id>", "invitations"): "invitations of an anonymized address end (security Y-2)",
     ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "the address is removed from the log",
     ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the log changed",

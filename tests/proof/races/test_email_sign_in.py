@@ -17,9 +17,9 @@ from core.kernel.causes import SYSTEM
 from core.kernel.policy import Policy
 from core.kernel.values import Email
 from ports import Ports
-from tests.authentication.email_sign_ins import CODE_PAGE, LINK_PAGE, REQUEST_PAGE, code_in, request_code, verify, wrong
+from tests.authentication.email_sign_ins import LINK_PAGE, REQUEST_PAGE, code_in, request_code, verify, wrong
 from tests.fakes.outside import FakeMailTransport
-from tests.support.browser import SIGN_IN, FakeBrowser, form_token
+from tests.support.browser import SIGN_IN, FakeBrowser, form_token, leads_to
 from tests.support.builders import EMAIL, Api, deliver, link, run_concurrently, run_sql
 
 pytestmark = pytest.mark.slow
@@ -59,11 +59,11 @@ async def test_the_link_and_the_code_work_once_together(
 ) -> None:
     """The browser that asked has both. At most five codes are checked, so some requests are refused without a check."""
     browser = FakeBrowser(app)
-    await browser.submit(REQUEST_PAGE, SIGN_IN, email=EMAIL)
+    code_page = leads_to(await browser.submit(REQUEST_PAGE, SIGN_IN, email=EMAIL))
     await deliver(ports)
     token, code = link(sent.emails[-1]), code_in(sent.emails[-1])
-    form = form_token(await browser.open(CODE_PAGE))
-    ways = ({"path": LINK_PAGE, "token": token}, {"path": CODE_PAGE, "code": code})
+    form = form_token(await browser.open(code_page))
+    ways = ({"path": LINK_PAGE, "token": token}, {"path": code_page, "code": code})
     answers = await run_concurrently(20, lambda number: browser.send(form_token=form, **ways[number % 2]))
     assert [answer.status for answer in answers].count(303) == 1
     assert await count(pool) == [(1, 1, 1)]
@@ -81,13 +81,13 @@ async def test_of_20_clients_with_the_code_one_gets_tokens(
 
 
 async def test_of_20_concurrent_wrong_codes_five_are_checked(user: Account, ports: Ports, pool: Pool, sent: FakeMailTransport) -> None:
-    requested = await email_sign_in.request(ports, SYSTEM, Email(EMAIL), ApiTarget())
+    secret = await email_sign_in.request(ports, SYSTEM, Email(EMAIL), ApiTarget())
     await deliver(ports)
     guess = wrong(code_in(sent.emails[-1]))
 
     async def enter(_: int) -> str:
         try:
-            await email_sign_in.sign_in_with_code(ports, SYSTEM, requested.secret, guess, PresentedDevice())
+            await email_sign_in.sign_in_with_code(ports, SYSTEM, secret, guess, PresentedDevice())
         except (EmailCodeWrong, EmailSignInEnded, TooManyAttempts) as refusal:
             return type(refusal).__name__
         raise AssertionError

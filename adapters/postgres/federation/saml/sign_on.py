@@ -1,115 +1,87 @@
 """SAML sign-ons, and the names by which services know users."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.applications.services import CLIENT, to_client
+from adapters.postgres.authentication.flows import FLOW
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import DeferredRow, SealingRepository
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES, SETUP_WIDTH, to_setup
 from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service
-from core.federation.saml.model.configuration import NameIdFormat, SamlSetup
-from core.federation.saml.model.messages import NameId, SamlStatus
-from core.federation.saml.model.sign_on import SamlSignOn
+from core.authentication.flow.model import Flow
+from core.federation.saml.model.configuration import SamlSetup
+from core.federation.saml.model.messages import NameId
 from core.kernel.callers import ServiceContext
 
 LOCK_ACCOUNT: Final = f"select {ACCOUNT.columns} from users u where u.id = %(user_id)s for no key update"
-SIGN_ON: Final = Record(
-    SamlSignOn,
-    "a",
-    status=SamlStatus,
-    subject=Record(NameId, "a", value="a.subject", format=Column(sql="a.subject_format", read=NameIdFormat)).as_field(if_any="value"),
-)
-# Lock the service with `for key share`: it must not be deleted before this row, which refers to it,
-# is committed.
-INSERT: Final = SIGN_ON.insert(
-    "saml_sign_ons",
-    source="""
-    from services v where v.org_id = %(org_id)s and v.id = %(service_id)s for key share
-    on conflict on constraint saml_sign_ons_request_key do nothing""",
-)
-to_sign_on_if_any: Final = SIGN_ON.if_any("state_hash")
+# A foreign or deleted service begins nothing. The request id is kept as long as the service may send the request.
+BEGIN: Final = f"""
+    with used as (
+        insert into client_assertions (client_id, jti_hash, expires_at)
+        select v.id, %(request_id_hash)s, %(expires_at)s from services v where v.org_id = %(org_id)s and v.id = %(service_id)s
+        on conflict do nothing returning 1)
+    {FLOW.insert("sign_in_flows", source="from used")}"""
+PENDING: Final = """f.secret_hash = %(state_hash)s and f.target = 'saml'
+    and f.closed_at is null and f.expires_at > %(now)s and f.begun_at > %(begun_after)s"""
+to_flow_if_any: Final = FLOW.if_any("id")
 ORGANIZATION: Final = "(select id from organizations where slug = %(org_slug)s)"
-FINISH: Final = """
-    update saml_sign_ons set answered_at = %(now)s
-    where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s
-      and answered_at is null and expires_at > %(now)s
-    returning 1"""
 MAX_FORMER_NAMES: Final = 20  # of one SAML session
 
 
 class SamlSignOns(SealingRepository):
     """SAML sign-ons and persistent names in PostgreSQL."""
 
-    async def add(self, sign_on: SamlSignOn) -> bool:
-        return await self._run(INSERT, **SIGN_ON.values(sign_on)) > 0
+    async def begin(self, flow: Flow, request_id_hash: bytes) -> bool:
+        return await self._run(BEGIN, **FLOW.values(flow), request_id_hash=request_id_hash) > 0
 
     async def find(
-        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hash: bytes, now: datetime
-    ) -> tuple[SamlSetup, SamlSignOn | None] | None:
+        self, org_slug: str, service_slug: str, state_hash: bytes, browser_hashes: Sequence[bytes], begun_after: datetime, now: datetime
+    ) -> tuple[SamlSetup, Flow | None] | None:
         return await self._one(
-            lambda row: (to_setup(self._vault, row), to_sign_on_if_any(row[SETUP_WIDTH:])),
+            lambda row: (to_setup(self._vault, row), to_flow_if_any(row[SETUP_WIDTH:])),
             f"""
-            select {SETUP}, {SIGN_ON.columns} from {SETUP_TABLES}
-            left join saml_sign_ons a on a.state_hash = %(state_hash)s and a.browser_hash = %(browser_hash)s
-                and a.org_id = v.org_id and a.service_id = v.id and a.answered_at is null and a.expires_at > %(now)s
+            select {SETUP}, {FLOW.columns} from {SETUP_TABLES}
+            left join sign_in_flows f on {PENDING} and f.browser_hash = any(%(browser_hashes)s)
+                and f.org_id = v.org_id and f.service_id = v.id
             where vo.slug = %(org_slug)s and v.slug = %(service_slug)s""",
             org_slug=org_slug,
             service_slug=service_slug,
             state_hash=state_hash,
-            browser_hash=browser_hash,
+            browser_hashes=list(browser_hashes),
+            begun_after=begun_after,
             now=now,
         )
 
-    async def pending_service(self, state_hash: bytes, now: datetime) -> tuple[Service, ServiceContext] | None:
-        sql = f"""
-            {CLIENT} join saml_sign_ons s on s.service_id = v.id
-            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s"""
-        return await self._one(to_client, sql, state_hash=state_hash, now=now)
-
-    async def fresh_sign_in_since(self, state_hash: bytes, now: datetime) -> datetime | None:
-        sql = """
-            select created_at from saml_sign_ons
-            where state_hash = %(state_hash)s and force_authn and answered_at is null and expires_at > %(now)s"""
-        return await self._one(lambda row: row[0], sql, state_hash=state_hash, now=now)
-
-    async def record_fresh_sign_in(self, state_hash: bytes, user_id: UUID) -> None:
-        sql = "update saml_sign_ons set vouched_for = %(user_id)s where state_hash = %(state_hash)s"
-        await self._run(sql, state_hash=state_hash, user_id=user_id)
+    async def pending_service(self, state_hash: bytes, begun_after: datetime, now: datetime) -> tuple[Service, ServiceContext] | None:
+        sql = f"{CLIENT} join sign_in_flows f on f.service_id = v.id where {PENDING}"
+        return await self._one(to_client, sql, state_hash=state_hash, begun_after=begun_after, now=now)
 
     async def complete_sign_in(
-        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, now: datetime
+        self, state_hash: bytes, user_id: UUID, session_id: UUID, ticket_hash: bytes, begun_after: datetime, now: datetime
     ) -> tuple[UUID, str, UUID, str] | None:
+        # What another user has proved in the browser must not join this user.
         return await self._one(
             lambda row: (row[0], row[1], row[2], row[3]),
-            """
-            update saml_sign_ons s set user_id = %(user_id)s, session_id = %(session_id)s, ticket_hash = %(ticket_hash)s
+            f"""
+            update sign_in_flows f set
+                user_id = %(user_id)s, session_id = %(session_id)s, ticket_hash = %(ticket_hash)s,
+                proofs = '[]', proofs_expire_at = null, identity = null
             from services v join organizations o on o.id = v.org_id
-            where s.state_hash = %(state_hash)s and s.answered_at is null and s.expires_at > %(now)s and v.id = s.service_id
+            where {PENDING} and v.id = f.service_id
             returning o.id, o.slug, v.id, v.slug""",
             state_hash=state_hash,
             user_id=user_id,
             session_id=session_id,
             ticket_hash=ticket_hash,
+            begun_after=begun_after,
             now=now,
         )
-
-    async def finish(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> bool:
-        return await self._exists(FINISH, org_id=org_id, service_id=service_id, state_hash=state_hash, now=now)
-
-    def finish_deferred(self, org_id: UUID, service_id: UUID, state_hash: bytes, now: datetime) -> DeferredRow[bool]:
-        return self._one_deferred(lambda _: True, FINISH, org_id=org_id, service_id=service_id, state_hash=state_hash, now=now)
-
-    async def reopen(self, org_id: UUID, service_id: UUID, state_hash: bytes) -> None:
-        sql = """
-            update saml_sign_ons set answered_at = null
-            where state_hash = %(state_hash)s and org_id = %(org_id)s and service_id = %(service_id)s"""
-        await self._run(sql, org_id=org_id, service_id=service_id, state_hash=state_hash)
 
     def lock_user_deferred(self, org_slug: str, user_id: UUID, now: datetime, *, confirm_membership: bool) -> DeferredRow[Account]:
         # Lock order: membership, account. Each statement also sees the changes that were committed

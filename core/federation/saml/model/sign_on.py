@@ -30,32 +30,20 @@ class SubjectMismatch(Forbidden):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamlSignOn:
-    """A service's request to sign a user in, pending in one browser. Times are UTC."""
+    """A service's request to sign a user in, or a sign-in that starts here."""
 
-    state_hash: bytes
-    browser_hash: bytes
-    org_id: UUID
-    service_id: UUID
-    request_id: str
+    request_id: str | None  # None: the service sent no request
     relay_state: str | None
-    force_authn: bool
-    is_passive: bool
+    force_authn: bool = False
+    is_passive: bool = False
     status: SamlStatus | None = None  # set if we refuse the request for every user
     subject: NameId | None = None  # the requested user, or None for any
     context_class: str | None = None  # to state for a sign-in with a password; None for the default
-    created_at: datetime
-    expires_at: datetime
-    # Set by a sign-in through the API: its user and session, and the SHA-256 of the ticket that the
-    # browser must present.
-    user_id: UUID | None = None
-    session_id: UUID | None = None
-    ticket_hash: bytes | None = None
-    vouched_for: UUID | None = None  # the user that an identity provider reauthenticated for this sign-on
 
 
 @dataclass(frozen=True, slots=True)
 class SignOnStarted:
-    """A new pending sign-on. The browser continues at the path, and must present the state and the cookie there."""
+    """A new sign-on. The browser continues at the path, and must present the state and the cookie there."""
 
     path: str
     state: str = field(repr=False)
@@ -64,14 +52,14 @@ class SignOnStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignOnReturn:
-    """The return of a browser to a pending sign-on: the service and the state in its path, and the browser's secrets."""
+    """The return of a browser to a sign-on: the service and the state in its path, and the browser's secrets and session."""
 
     org_slug: str
     service_slug: str
     state: str = field(repr=False)
-    cookie: str | None = field(repr=False)
-    ticket: str | None = field(repr=False)  # from a sign-in through the API
-    session_cookie: str | None = field(repr=False)  # of the browser session that a sign-in through the API replaces
+    cookie: str | None = field(repr=False)  # of this sign-on
+    device_cookie: str | None = field(repr=False)
+    session_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +72,6 @@ class SignOnResult:
     is_error: bool = False  # the response has no assertion
     # The browser session that started with this sign-on, and the secret for its cookie.
     signed_in: tuple[Session, str] | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LoginRequired:
-    """The user must sign in first and then return to this path."""
-
-    path: str
 
 
 LOGOUT_TTL: Final = timedelta(minutes=15)

@@ -48,11 +48,11 @@ async def request_code(data: EmailSignInRequest) -> EmailSignInResponse:
     platform or the service does not offer sign-in by email.
     """
     target = ApiTarget(data.org_slug, data.service_slug, data.saml_state)
-    requested = await email_sign_in.request(ports(), caller(), Email(data.email), target)
+    secret = await email_sign_in.request(ports(), caller(), Email(data.email), target)
     return EmailSignInResponse(
         message="If there is an account for this address, an email with a code is on its way.",
-        request_token=requested.secret,
-        expires_in=requested.expires_in,
+        request_token=secret,
+        expires_in=int(ports().policy.email_sign_in_ttl.total_seconds()),
     )
 
 

@@ -52,7 +52,13 @@ routes = Blueprint("sign_in", __name__)
 
 @flow_route(routes, "/sign-in", "GET")
 @anyone
-@describes_page({200: "The sign-in form.", 303: "Continue at the next step, or at `next` if the user is signed in already."})
+@describes_page(
+    {
+        200: "The sign-in form.",
+        303: "Continue at the next step, or at `next` if the user is signed in already.",
+        403: "The signed-in user has no access to the application.",
+    }
+)
 @in_flow
 async def sign_in_page(flow: Flow) -> Response:
     """Show the sign-in page.
@@ -97,7 +103,13 @@ async def sign_in(flow: Flow) -> Response:
 
 @routes.get(f"{FLOW_PATH}/code")
 @anyone
-@describes_page({200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."})
+@describes_page(
+    {
+        200: "The form for the code, or the sign-in has ended and the page goes on.",
+        303: "Continue at the next step.",
+        403: "The signed-in user has no access to the application.",
+    }
+)
 @in_flow
 async def code_page(flow: Flow) -> Response:
     """Show the page for the second factor."""

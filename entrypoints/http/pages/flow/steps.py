@@ -15,6 +15,7 @@ from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
+from entrypoints.http.pages.federation.saml import continuation
 from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, path_of
 from entrypoints.http.pages.flow.forms import FORMS, question_page
 from entrypoints.http.pages.form_pages import check_session_form
@@ -25,6 +26,7 @@ routes = Blueprint("sign_in_flow", __name__)
 ANSWERS: Final = {
     200: "The page of the step, the page that brings the answer to the application, or the sign-in has ended and the page goes on.",
     303: "Continue at the next step, at our page, or at the application.",
+    403: "The signed-in user has no access to the application.",
 }
 # Steps of a browser without a sufficient session. Its user can go from one to another.
 _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
@@ -40,6 +42,7 @@ async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) ->
 _RESUME: Final[Mapping[Target, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
     Target.PAGE: _resume_page,
     Target.OAUTH: oauth.resume,
+    Target.SAML: continuation.resume,
 }
 
 
@@ -91,7 +94,10 @@ def _question(step: Step) -> None:
         return await step_page(flow, step)
 
     @anyone
-    @describes_page(ANSWERS | {403: "The form was not sent by our page."}, form=["form_token", "answer"])
+    @describes_page(
+        ANSWERS | {403: "The form was not sent by our page, or the user has no access."},
+        form=["form_token", "answer"],
+    )
     @in_flow
     async def answer(flow: Flow) -> Response:
         form = await read_form()

@@ -53,12 +53,13 @@ class Person:
         return await self.api.get(f"/api/provider-token/{provider}", token=self.token(context))
 
     async def tickets(self) -> list[tuple[Any, ...]]:
-        columns = "token_hash, user_id, session_id, service_id, provider, expires_at - created_at, created_at"
-        return await run_sql(self.tenants.pool, f"select {columns} from link_tickets order by provider")  # noqa: S608
+        columns = "secret_hash, challenge_user_id, session_id, service_id, challenge ->> 'provider'"
+        times = "challenge_expires_at - challenge_begun_at, challenge_begun_at"
+        return await run_sql(self.tenants.pool, f"select {columns}, {times} from sign_in_flows order by challenge ->> 'provider'")  # noqa: S608
 
     async def changed_rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of all tables that linking and unlinking change."""
         pool, records = self.tenants.pool, "where t.{} like 'security.%%'"
-        tables = {"identities": "", "link_tickets": "", "audit_log": records.format("action"), "events": records.format("name")}
+        tables = {"identities": "", "sign_in_flows": "", "audit_log": records.format("action"), "events": records.format("name")}
         rows = [await run_sql(pool, f"select t::text from {table} t {which} order by 1") for table, which in tables.items()]  # noqa: S608
         return [row for table_row in rows for row in table_row]

@@ -153,7 +153,7 @@ LATE = {
     "tenancy/inviting.py": "test_a_form_that_only_its_use_case_refuses_is_kept_too",
     "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
     "tenancy/organizations.py": "test_settings_that_loosen_sign_ins_are_kept_too",
-    "federation/upstream/social.py": "tests/federation/api/social/links/test_link_over_api.py",
+    "federation/upstream/trips.py": "tests/federation/api/social/links/test_link_over_api.py",
 }
 
 

@@ -47,7 +47,7 @@ async def test_invalid_requests_are_not_redirected(provider_sign_in: ProviderSig
         if answer.status != status or "Location" in answer.headers:
             findings.append((mistake, answer.status, answer.text))
     assert findings == []
-    assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
+    assert await run_sql(provider_sign_in.pool, "select * from sign_in_flows") == []
 
 
 async def test_an_inactive_organization_signs_no_users_in(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
@@ -129,7 +129,7 @@ async def test_parallel_first_sign_ins_create_one_account(
     streets = [ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
     ways = [SHOP if slug and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
-    answers = await run_concurrently(6, lambda number: streets[number].browser.open(backs[number]))
+    answers = await run_concurrently(6, lambda number: streets[number].come_back(backs[number]))
     assert [answer.status for answer in answers] == [303] * 6, [answer.text for answer in answers]
     assert len({await each.user_id() for each in streets}) == 1
     assert len([row for row in await provider_sign_in.accounts() if row[0] == EMAIL]) == 1
@@ -223,7 +223,7 @@ async def test_a_provider_that_fails_is_an_oauth_error(
 
 async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) -> None:
     assert (await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}", method="HEAD")).status == 200
-    assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
+    assert await run_sql(provider_sign_in.pool, "select * from sign_in_flows") == []
     callback = await provider_sign_in.start()
     assert (await provider_sign_in.browser.open(callback, method="HEAD")).status == 200
     assert (await provider_sign_in.browser.open(callback)).status == 303

@@ -20,8 +20,8 @@ from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
-from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, FakeBrowser, is_step, leads_to
+from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
+from tests.support.browser import ACCOUNT, FakeBrowser, action_of, is_step, leads_to
 from tests.support.builders import EMAIL, PASSWORD, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import add_mfa
@@ -83,13 +83,13 @@ async def test_the_providers_tokens_are_encrypted_and_replaced_each_time(provide
 async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in: ProviderSignIn) -> None:
     callback = await provider_sign_in.start()
     state, code = (parse_qs(urlsplit(callback).query)[name][0] for name in ("state", "code"))
-    [row] = await run_sql(
-        provider_sign_in.pool, "select t::text, state_hash, browser_hash, expires_at - created_at, after from provider_states t"
-    )
+    columns = "challenge_hash, browser_hash, challenge_expires_at - challenge_begun_at, request"
+    [row] = await run_sql(provider_sign_in.pool, f"select t::text, {columns} from sign_in_flows t")  # noqa: S608
     assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), ACCOUNT)
     assert state not in row[0]
     await provider_sign_in.browser.open(callback)
-    assert await run_sql(provider_sign_in.pool, "select * from provider_states") == []
+    assert await trips_of(provider_sign_in.pool) == []
+    assert await run_sql(provider_sign_in.pool, "select 1 from sign_in_flows where challenge is not null or closed_at is null") == []
     verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.requests if path == "/token")
     assert verifier not in (state, code, row[0])
     assert len(verifier) == 43
@@ -280,15 +280,18 @@ async def test_a_new_account_originates_at_the_service(provider_sign_in: Provide
     answer = await provider_sign_in.complete(
         **SHOP, redirect_uri=REDIRECT_URI, state="xyz", code_challenge=CHALLENGE, code_challenge_method="S256"
     )
-    on = urlsplit(leads_to(answer))
-    assert on.path == "/auth/authorize"
-    assert {name: value for name, [value] in parse_qs(on.query).items()} == {
+    page = await provider_sign_in.browser.open(leads_to(answer))
+    assert is_step(action_of(page), "confirm"), "the organization does not know the user yet"
+    [(kept,)] = await run_sql(provider_sign_in.pool, "select request from sign_in_flows")
+    assert {name: value for name, [value] in parse_qs(kept).items()} == {
         **SHOP,
         "redirect_uri": REDIRECT_URI,
         "state": "xyz",
         "code_challenge": CHALLENGE,
         "code_challenge_method": "S256",
     }
+    address, _, query = leads_to(await provider_sign_in.browser.answer(page, "continue")).partition("?")
+    assert (address, parse_qs(query)["state"], "code" in parse_qs(query)) == (REDIRECT_URI, ["xyz"], True)
     assert [row[3:] for row in await provider_sign_in.accounts() if row[0] == EMAIL] == [("sign_up", acme.org)]
     assert [row[1] for row in await provider_sign_in.identities()] == [shop]
     signed_up = await run_sql(provider_sign_in.pool, "select org_id, data from events where name = 'user.signup.success'")
@@ -335,12 +338,13 @@ async def test_a_service_with_credentials_needs_no_platform_credentials(
     change_ports(app, providers=HttpProviders([provider_sign_in.provider.connection(client=None)], clock))
     assert (await provider_sign_in.browser.open("/auth/websuite")).status == 404
     assert (await provider_sign_in.browser.open(f"/auth/websuite?{urlencode(SHOP)}")).status == 404
-    page = f"/app/sign-in?{urlencode({'next': '/auth/authorize?' + urlencode(SHOP)})}"
+    page = action_of(await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(SHOP)}"))
+    assert is_step(page, "sign-in")
     assert "Continue with" not in (await provider_sign_in.browser.open(page)).text
     body = {"client_id": CLIENT.client_id, "client_secret": CLIENT.client_secret}
     path = "/api/organizations/acme/services/shop/oauth-credentials/websuite"
     assert (await acme.api.call("PUT", path, body, token=acme.token("owner"))).status == 200
-    assert "/auth/websuite?org=acme&amp;service=shop" in (await provider_sign_in.browser.open(page)).text
+    assert f"/auth/websuite?flow={flow_in(page)}" in (await provider_sign_in.browser.open(page)).text
     assert "Continue with" not in (await provider_sign_in.browser.open("/app/sign-in")).text
     await provider_sign_in.sign_in(**SHOP)
     assert await provider_sign_in.user_id() is not None
@@ -371,12 +375,15 @@ async def test_the_sign_in_page_offers_the_configured_providers(provider_sign_in
 
 async def test_the_sign_in_page_of_an_application_keeps_its_request(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     fields = {**SHOP, "redirect_uri": REDIRECT_URI, "state": "xyz"}
-    page = await provider_sign_in.browser.open(leads_to(await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(fields)}")))
-    address = f"/auth/{provider_sign_in.name}?{urlencode(fields)}"
-    assert address.replace("&", "&amp;") in page.text
-    target = leads_to(await provider_sign_in.complete(**fields))
-    assert target == f"/auth/authorize?{urlencode(fields)}"
+    page = await provider_sign_in.browser.open(f"/auth/authorize?{urlencode(fields)}")
+    flow = flow_in(action_of(page))
+    assert f'href="/auth/{provider_sign_in.name}?flow={flow}"' in page.text
+    target = leads_to(await provider_sign_in.complete(flow=flow))
+    assert target == f"/app/flow/{flow}"
     assert [row[1] for row in await provider_sign_in.identities()] == [shop]
+    on = leads_to(await provider_sign_in.browser.answer(await provider_sign_in.browser.open(target), "continue"))
+    assert on.startswith(f"{REDIRECT_URI}?")
+    assert parse_qs(urlsplit(on).query)["state"] == ["xyz"]
 
 
 async def test_the_previous_session_of_the_browser_ends(provider_sign_in: ProviderSignIn, ports: Ports) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.federation.saml.model.messages import SamlStatus
-from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL, LogoutInitiator, SamlLogout, SamlSession, SamlSignOn
+from core.federation.saml.model.sign_on import LOGOUT_TTL, LogoutInitiator, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
-from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, LOGOUT_BROWSER, NAME_ID, STATE, StoredSaml
+from tests.federation.storage.saml.rows import CONFIGURATION, LOGOUT_BROWSER, NAME_ID, REQUEST, StoredSaml, sign_on
 from tests.support.rows import NOW, account, add, session
 from tests.support.saml import new_certificate
 
@@ -20,21 +19,7 @@ from tests.support.saml import new_certificate
 async def saml_rows(storage: Postgres, pool: Pool, shop: ServiceContext) -> StoredSaml:
     user = await add(storage, account())
     browser = session(user.id)
-    sign_on = SamlSignOn(
-        state_hash=STATE,
-        browser_hash=BROWSER,
-        org_id=shop.org_id,
-        service_id=shop.id,
-        request_id="_asked",
-        relay_state="cart",
-        force_authn=True,
-        is_passive=True,
-        status=SamlStatus.NO_PASSIVE,
-        subject=NAME_ID,
-        context_class="urn:oasis:names:tc:SAML:2.0:ac:classes:Password",
-        created_at=NOW,
-        expires_at=NOW + STATE_TTL,
-    )
+    flow = sign_on(shop)
     logout = SamlLogout(
         id=uuid4(),
         browser_hash=LOGOUT_BROWSER,
@@ -48,10 +33,10 @@ async def saml_rows(storage: Postgres, pool: Pool, shop: ServiceContext) -> Stor
         await tx.sessions.begin_in_browser(browser, digest("session cookie"))
         await tx.saml.configure(shop.org_id, shop.id, CONFIGURATION, NOW)
         await tx.saml.add_certificate(shop.org_id, shop.id, certificate)
-        assert await tx.saml_sign_ons.add(sign_on)
+        assert await tx.saml_sign_ons.begin(flow, REQUEST)
         assert await tx.saml_sign_ons.persistent_name_id(shop.org_id, shop.id, user.id, NAME_ID.value, NOW) == NAME_ID.value
         index = tx.saml_sign_ons.add_session_deferred(browser.id, shop.org_id, shop.id, "_index", NAME_ID, NOW)
         assert await tx.saml_logouts.add(logout)
         assert index.value == "_index"
         assert await tx.saml_logouts.add_request(logout.id, "_request", user.id, part, None)
-    return StoredSaml(storage, pool, shop, user.id, browser.id, sign_on, logout, part)
+    return StoredSaml(storage, pool, shop, user.id, browser.id, flow, logout, part)

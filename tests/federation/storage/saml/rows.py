@@ -1,23 +1,25 @@
 """Rows of an application with SAML, and of other services."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
+from core.authentication.flow.model import Flow, Target, new_flow
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.messages import NameId
-from core.federation.saml.model.sign_on import SamlLogout, SamlSession, SamlSignOn
+from core.federation.saml.model.sign_on import STATE_TTL, SamlLogout, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.values import digest
 from tests.support.builders import run_sql
-from tests.support.rows import within
+from tests.support.rows import NOW, within
 
 STATE, BROWSER, LOGOUT_BROWSER = digest("state"), digest("cookie"), digest("cookie of the logout")
+REQUEST: Final = digest("_asked")
 TABLES: Final = (
-    *("saml_configurations", "saml_certificates", "saml_sign_ons", "saml_name_ids", "saml_sessions"),
+    *("saml_configurations", "saml_certificates", "sign_in_flows", "client_assertions", "saml_name_ids", "saml_sessions"),
     *("saml_logouts", "saml_logout_requests"),
 )
 NAME_ID: Final = NameId("_name", NameIdFormat.PERSISTENT)
@@ -42,7 +44,7 @@ class StoredSaml:
     service: ServiceContext
     user: UUID
     session: UUID
-    sign_on: SamlSignOn
+    flow: Flow
     logout: SamlLogout
     saml_session: SamlSession
 
@@ -55,6 +57,12 @@ class StoredSaml:
         result = await within(self.storage, act)
         assert await self.rows() == before
         return result
+
+
+def sign_on(service: ServiceContext, state: bytes = STATE) -> Flow:
+    """Return the flow of a sign-on at this service."""
+    flow = new_flow(NOW, Target.SAML, "the request", BROWSER, secret_hash=state, org_id=service.org_id, service_id=service.id)
+    return replace(flow, wants_fresh=True, expires_at=NOW + STATE_TTL)
 
 
 def other_services(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> list[tuple[UUID, UUID]]:

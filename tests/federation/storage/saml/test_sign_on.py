@@ -8,13 +8,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
+from core.authentication.flow.model import FLOW_TTL, Flow
 from core.federation.saml.model.configuration import NameIdFormat
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
-from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, STATE, StoredSaml, other_services
+from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, REQUEST, STATE, StoredSaml, other_services, sign_on
 from tests.support.builders import run_sql
 from tests.support.rows import ADA, EVE, MICROSECOND, NOW, SECOND, account, add, is_locked, session, within
 
@@ -74,7 +75,8 @@ async def test_another_organization_cannot_disable_or_deactivate(
 async def test_every_field_of_a_sign_on_is_stored(saml_rows: StoredSaml) -> None:
     async with saml_rows.storage.reading() as read:
         setup = await read.saml.setup_by_slug("acme", "shop")
-        assert await read.saml_sign_ons.find("acme", "shop", STATE, BROWSER, NOW) == (setup, saml_rows.sign_on)
+        stored = replace(saml_rows.flow, is_stored=True)
+        assert await read.saml_sign_ons.find("acme", "shop", STATE, [BROWSER], NOW - STATE_TTL, NOW) == (setup, stored)
 
 
 async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
@@ -86,7 +88,8 @@ async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
         async def find(
             org_slug: str = "acme", service_slug: str = "shop", state: bytes = STATE, browser: bytes = BROWSER, now: datetime = NOW
         ) -> bool | None:
-            found = await read.saml_sign_ons.find(org_slug, service_slug, state, browser, now)
+            hashes = [digest("a cookie"), browser]
+            found = await read.saml_sign_ons.find(org_slug, service_slug, state, hashes, now - STATE_TTL, now)
             if found is None:
                 return None
             assert found[0] == await read.saml.setup_by_slug(org_slug, service_slug)
@@ -100,36 +103,54 @@ async def test_a_sign_on_is_found_by_its_service_and_browser_until_it_expires(
         assert await find(browser=digest("another")) is False
         assert await find(now=NOW + STATE_TTL) is False
         assert await find(now=NOW + STATE_TTL - MICROSECOND) is True
-        pending = await read.saml_sign_ons.pending_service(STATE, NOW)
+        pending = await read.saml_sign_ons.pending_service(STATE, NOW - STATE_TTL, NOW)
         assert pending is not None
         assert pending[1] == shop
-        assert await read.saml_sign_ons.pending_service(digest("another"), NOW) is None
-        assert await read.saml_sign_ons.pending_service(STATE, NOW + STATE_TTL) is None
+        assert await read.saml_sign_ons.pending_service(digest("another"), NOW - STATE_TTL, NOW) is None
+        assert await read.saml_sign_ons.pending_service(STATE, NOW, NOW + STATE_TTL) is None
 
 
-async def test_another_service_does_not_finish_a_sign_on(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
-    shop = saml_rows.service
-    for org_id, service_id in other_services(saml_rows, desk, foreign):
-        assert not await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.finish(o, s, STATE, NOW))  # type: ignore[misc]
-    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW + STATE_TTL))
-    assert await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
-    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.finish(shop.org_id, shop.id, STATE, NOW))
-    for org_id, service_id in other_services(saml_rows, desk, foreign):
-        await saml_rows.run_without_effect(lambda tx, o=org_id, s=service_id: tx.saml_sign_ons.reopen(o, s, STATE))  # type: ignore[misc]
-    await within(saml_rows.storage, lambda tx: tx.saml_sign_ons.reopen(shop.org_id, shop.id, STATE))
+async def test_another_browser_does_not_finish_a_sign_on(saml_rows: StoredSaml) -> None:
+    flow = saml_rows.flow
+    others = [replace(flow, browser_hash=digest("another")), replace(flow, browser_hash=None), replace(flow, id=uuid4())]
+    for other in others:
+        assert not await saml_rows.run_without_effect(lambda tx, other=other: tx.flows.close(other, NOW))  # type: ignore[misc]
+    assert not await saml_rows.run_without_effect(lambda tx: tx.flows.close(flow, NOW + STATE_TTL))
+    assert await within(saml_rows.storage, lambda tx: tx.flows.close(flow, NOW))
+    assert not await saml_rows.run_without_effect(lambda tx: tx.flows.close(flow, NOW))
+    for other in others:
+        await saml_rows.run_without_effect(lambda tx, other=other: tx.flows.reopen(other))  # type: ignore[misc]
+    await within(saml_rows.storage, lambda tx: tx.flows.reopen(flow))
     async with saml_rows.storage.transaction(by=SYSTEM) as tx:
-        finished = [
-            tx.saml_sign_ons.finish_deferred(o, s, STATE, NOW) for o, s in ((foreign.org_id, shop.id), *[(shop.org_id, shop.id)] * 2)
-        ]
+        finished = [tx.flows.close_deferred(one, NOW) for one in (others[0], flow, flow)]
         await tx.saml_logouts.mark_partial(uuid4())  # any statement, which sends the deferred ones
         assert [one.value for one in finished] == [None, True, None]
+
+
+async def test_only_an_open_flow_of_the_browser_moves_to_another_cookie(saml_rows: StoredSaml) -> None:
+    flow, device = replace(saml_rows.flow, first_session_id=saml_rows.session, expires_at=NOW + FLOW_TTL), digest("device")
+
+    async def move(flow: Flow, now: datetime = NOW) -> bool:
+        async with saml_rows.storage.autocommit() as statements:
+            return await statements.flows.move(flow, device, now)
+
+    before = await saml_rows.rows()
+    assert not await move(replace(flow, browser_hash=digest("another")))
+    assert not await move(flow, NOW + STATE_TTL)
+    assert await saml_rows.rows() == before
+    assert await move(flow)
+    assert not await move(flow), "it has moved"
+    async with saml_rows.storage.reading() as read:
+        assert await read.flows.load(flow.id, device) == replace(flow, browser_hash=device, is_stored=True)
+        assert await read.flows.load(flow.id, BROWSER) is None
 
 
 async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) -> None:
     async def complete(state: bytes, now: Any = NOW) -> object:
         ticket = digest("ticket")
         return await within(
-            saml_rows.storage, lambda tx: tx.saml_sign_ons.complete_sign_in(state, saml_rows.user, saml_rows.session, ticket, now)
+            saml_rows.storage,
+            lambda tx: tx.saml_sign_ons.complete_sign_in(state, saml_rows.user, saml_rows.session, ticket, now - STATE_TTL, now),
         )
 
     before = await saml_rows.rows()
@@ -141,16 +162,16 @@ async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) ->
 
 async def test_a_sign_on_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:
     for org_id, service_id in ((saml_rows.service.org_id, foreign.id), (foreign.org_id, saml_rows.service.id), (foreign.org_id, uuid4())):
-        other = replace(saml_rows.sign_on, state_hash=digest("other"), request_id="_other", org_id=org_id, service_id=service_id)
-        assert not await saml_rows.run_without_effect(lambda tx, other=other: tx.saml_sign_ons.add(other))  # type: ignore[misc]
+        other = replace(sign_on(foreign, digest("other")), org_id=org_id, service_id=service_id)
+        assert not await saml_rows.run_without_effect(lambda tx, other=other: tx.saml_sign_ons.begin(other, digest("_other")))  # type: ignore[misc]
 
 
 async def test_a_request_id_works_once_per_service(saml_rows: StoredSaml, desk: ServiceContext, foreign: ServiceContext) -> None:
-    repeated = replace(saml_rows.sign_on, state_hash=digest("again"))
-    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.add(repeated))
+    repeated = sign_on(saml_rows.service, digest("again"))
+    assert not await saml_rows.run_without_effect(lambda tx: tx.saml_sign_ons.begin(repeated, REQUEST))
     for other in (desk, foreign):
-        same = replace(saml_rows.sign_on, state_hash=digest(str(other.id)), org_id=other.org_id, service_id=other.id)
-        assert await within(saml_rows.storage, lambda tx, same=same: tx.saml_sign_ons.add(same))  # type: ignore[misc]
+        same = sign_on(other, digest(str(other.id)))
+        assert await within(saml_rows.storage, lambda tx, same=same: tx.saml_sign_ons.begin(same, REQUEST))  # type: ignore[misc]
 
 
 @pytest.mark.usefixtures("foreign")

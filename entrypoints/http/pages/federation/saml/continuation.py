@@ -1,23 +1,27 @@
-"""The page that continues a SAML sign-on."""
+"""The page that continues a SAML sign-on, and what answers its flow."""
 
 from functools import partial
 
 from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.model.users import NoAccessToService
+from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.steps import Asked, Step
 from core.federation.saml import sign_on as saml_sign_on
-from core.federation.saml.model.sign_on import LoginRequired, SignOnNotFound, SignOnResult, SignOnReturn
+from core.federation.saml import target
+from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SignOnReturn
 from core.kernel.access import AddressNotVerified
-from core.kernel.errors import refuse
+from core.kernel.callers import Visitor
+from core.kernel.errors import SessionEnded, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
+from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, result_page
-from entrypoints.http.pages.flow.flows import page_flow
-from entrypoints.http.pages.flow.forms import sign_in_form
+from entrypoints.http.pages.flow.flows import path_of
 from entrypoints.http.pages.form_pages import no_access_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -28,7 +32,7 @@ routes = Blueprint("saml_pages", __name__)
 @anyone
 @refuses(401, 403, 429)
 @describes_page(
-    {200: "The form that posts the response to the application, or the sign-in form.", **REFUSALS},
+    {200: "The form that posts the response to the application.", 303: "Redirect to the sign-in page.", **REFUSALS},
     query={"saml_state": "The state of the sign-on."},
     optional={"ticket": "The ticket from a sign-in with `saml_state` through the API."},
     changes_state=True,
@@ -36,34 +40,55 @@ routes = Blueprint("saml_pages", __name__)
 async def authenticate(org_slug: str, service_slug: str) -> Response:
     """Continue a SAML sign-on.
 
-    A signed-in user is sent to the application immediately. Otherwise the page shows the sign-in
-    form.
+    A signed-in user is sent to the application immediately. Other users are sent to the sign-in page.
     """
     state = request.args.get("saml_state") or refuse(SignOnNotFound)
     after_this_request(partial(cookies.forget_old_sign_ons, state))  # after errors too
-    user = await visitor()
+    user, ticket = await visitor(), request.args.get("ticket")
     returned = SignOnReturn(
         org_slug=org_slug,
         service_slug=service_slug,
         state=state,
         cookie=cookies.saml_cookie(state),
-        ticket=request.args.get("ticket"),
-        session_cookie=cookies.session_cookie(),
+        device_cookie=cookies.device_cookie(),
+        session_id=None if user is None else user.session_id,
     )
+    waiting = await target.find(ports(), returned)
     try:
-        result = await saml_sign_on.resume(ports(), caller(), returned, user)
+        outcome = await saml_sign_on.resume(ports(), caller(), waiting, user, ticket, cookies.session_cookie())
     except (NoAccessToService, AddressNotVerified) as refusal:
-        if user is None or returned.ticket is not None or not wants_page():
+        if user is None or ticket is not None or not wants_page():
             raise
-        # The sign-on is still pending, so the page offers to continue it as another user.
-        return no_access_page(refusal, user, request.full_path)
-    return await sign_in_form(page_flow(result.path)) if isinstance(result, LoginRequired) else _signed_on(result, state)
+        response = no_access_page(refusal, user, path_of(await target.keep(ports(), waiting, cookies.browser_id())))
+    else:
+        if isinstance(outcome, Asked):
+            flow = await target.keep(ports(), waiting, cookies.browser_id())
+            response = redirect(path_of(flow, f"/{outcome.step.value}"))
+        else:
+            response = _signed_on(outcome)
+    cookies.clear_saml_cookie(response, state)
+    return response
 
 
-def _signed_on(result: SignOnResult, state: str) -> Response:
+def _signed_on(result: SignOnResult) -> Response:
     response = result_page(result)
     if result.signed_in is not None:
         session, secret = result.signed_in
         cookies.set_session_cookie(response, secret, session.expires_at)
-    cookies.clear_saml_cookie(response, state)
     return response
+
+
+async def resume(flow: Flow, user: Visitor | None, _answer: str | None) -> Asked | Response:
+    """Return the next step of the flow of a sign-on, or the response that ends it. Raises: FlowEnded."""
+    try:
+        outcome = await saml_sign_on.resume(ports(), caller(), await target.load(ports(), flow), user)
+    except SessionEnded:  # during this request
+        return Asked(Step.SIGN_IN)
+    except (NoAccessToService, AddressNotVerified) as refusal:
+        if user is None:
+            raise
+        # The flow is still open, so the page offers to continue it as another user.
+        return no_access_page(refusal, user, path_of(flow))
+    except SignOnNotFound:
+        raise FlowEnded from None
+    return outcome if isinstance(outcome, Asked) else result_page(outcome)

@@ -8,24 +8,29 @@ from quart import Blueprint, Response, request
 from quart_schema import document_response
 
 from core.applications.model.users import NoAccessToService
+from core.authentication.flow.steps import Step
 from core.federation.saml import configuration as saml
 from core.federation.saml import sign_on as saml_sign_on
+from core.federation.saml import target
 from core.federation.saml.model.messages import ReceivedDocument, SamlMessageInvalid
 from core.federation.saml.model.sign_on import SignOnResult
 from core.kernel.access import AddressNotVerified
 from core.kernel.callers import Visitor
-from core.kernel.errors import refuse
+from core.kernel.errors import Refusal, refuse
 from entrypoints.http.api.federation.saml.configuration import PROVIDER, SAML
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import app_context, ports, signed_in
-from entrypoints.http.base.redirects import to_sign_in
-from entrypoints.http.edge.access import anyone, person_or_browser
+from entrypoints.http.base.context import app_context, caller, ports, signed_in
+from entrypoints.http.base.redirects import redirect, to_sign_in
+from entrypoints.http.edge.access import anyone
+from entrypoints.http.edge.access.callers import as_anyone, as_person_or_browser
+from entrypoints.http.edge.access.declaration import Access, Credentials
+from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import ResponseModel, TokenText
 from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
-from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page
+from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page, path_of
 from entrypoints.http.pages.form_pages import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
@@ -38,7 +43,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
     parameters = await read_parameters()
     document = parameters.document("SAMLRequest") or refuse(SamlMessageInvalid)
     received = ReceivedDocument(org_slug=org_slug, service_slug=service_slug, document=document, relay_state=parameters.relay_state)
-    started = await saml_sign_on.begin(ports(), app_context().base_url, provider, received)
+    started = await target.begin(ports(), app_context().base_url, provider, received)
     # A cross-site POST carries no SameSite=Lax cookies, but its response may set them. So the next
     # page gets both the session cookie and the cookie of this sign-on (security X-5).
     response = continue_at(started.path)
@@ -90,8 +95,26 @@ class SamlLoginResponse(ResponseModel):
     relay_state: str | None = Field(description="The form field `RelayState`, or null if there is none.")
 
 
+async def _authenticate(access: Access) -> Response | None:
+    if await as_person_or_browser(access) is None:
+        return None
+    await as_anyone(access)
+    return await _to_sign_in(**(request.view_args or {}))
+
+
+async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
+    if begins_unseen():
+        return no_page()
+    relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
+    try:
+        flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
+    except Refusal:  # told to signed-in users only
+        return to_sign_in()
+    return redirect(path_of(flow, f"/{Step.SIGN_IN.value}"))
+
+
 @routes.get(f"{SAML}/login")
-@person_or_browser(outlives=True)
+@AccessDecorator(Access("person_or_browser", Credentials.ACCESS_TOKEN_OR_COOKIE, outlives=True), _authenticate)
 @describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @serves_both
 @succeeds_with_page
@@ -107,7 +130,7 @@ async def login(org_slug: str, service_slug: str, query_args: SamlLoginQuery) ->
     """
     user = signed_in()
     if user.mfa_missing and isinstance(user, Visitor):
-        return to_sign_in()
+        return await _to_sign_in(org_slug, service_slug)
     try:
         result = await saml_sign_on.idp_initiated(ports(), user, org_slug, service_slug, query_args.relay_state)
     except (NoAccessToService, AddressNotVerified) as refusal:

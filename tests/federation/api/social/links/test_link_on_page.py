@@ -58,7 +58,7 @@ async def test_forms_of_other_sites_link_nothing(provider_sign_in: ProviderSignI
         token = form_token(await provider_sign_in.browser.open(PAGE))
         foreign = (b"sec-fetch-site", b"cross-site")
         assert (await provider_sign_in.browser.send(f"{PAGE}/{provider_sign_in.name}/{action}", foreign, form_token=token)).status == 403
-    assert await run_sql(provider_sign_in.pool, "select * from link_tickets") == []
+    assert await run_sql(provider_sign_in.pool, "select * from sign_in_flows") == []
 
 
 async def test_the_page_explains_refusals(provider_sign_in: ProviderSignIn) -> None:

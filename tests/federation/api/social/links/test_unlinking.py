@@ -49,7 +49,7 @@ async def test_a_sign_in_during_the_unlinking_fails(
     callback = await browser.start(**SHOP)
     lock = ("select 1 from users where id = %s for no key update", (user.id,))
     unlinked = ("delete from identities where user_id = %s", (user.id,))
-    assert (await run_during(provider_sign_in.pool, [lock, unlinked], lambda: browser.browser.open(callback))).status == 400
+    assert (await run_during(provider_sign_in.pool, [lock, unlinked], lambda: browser.come_back(callback))).status == 400
     assert await browser.user_id() is None
     assert await provider_sign_in.identities() == []
 
@@ -63,7 +63,7 @@ async def test_no_parallel_sign_in_succeeds_after_the_unlinking(
 
     async def act(number: int) -> int:
         if number < len(browsers):
-            return (await browsers[number].browser.open(callbacks[number])).status
+            return (await browsers[number].come_back(callbacks[number])).status
         answer = await linked_client.unlink()
         await late_browser.sign_in()
         return answer.status
@@ -125,6 +125,7 @@ async def test_identities_are_exported_without_tokens_and_anonymized(
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     steward = (await sign_in(ports, await add_platform_owner(ports))).access_token
     assert (await api_client.api.delete(f"/api/privacy/forget/{user.id}", token=steward)).status == 200
-    for table in ("identities", "provider_states", "link_tickets"):
+    links = "(select 1 from sign_in_flows where target = 'link' or challenge is not null or num_nonnulls(user_id, session_id) > 0) f"
+    for table in ("identities", links, "provider_states", "link_tickets"):
         assert await run_sql(provider_sign_in.pool, f"select * from {table}") == []  # noqa: S608
     assert (await provider_sign_in.browser.open(callback)).status == 400

@@ -11,7 +11,7 @@ from tests.fakes.provider import Person
 from tests.federation.api.social.requests import SHOP
 from tests.federation.api.social.second_factor.pending import pending_identities, sign_in_until_code, subjects
 from tests.federation.provider_sign_in import ProviderSignIn
-from tests.support.browser import ACCOUNT, leads_to
+from tests.support.browser import ACCOUNT, FLOW, SIGN_IN, leads_to
 from tests.support.builders import Api, run_sql
 from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa
@@ -51,7 +51,7 @@ async def test_a_known_identity_is_linked_at_a_service_with_the_code(
     assert await subjects(provider_sign_in) == [(None, "4711")]
     path = f"/api/provider-token/{provider_sign_in.name}"
     assert (await api.get(path, token=session.access_token)).status == 404
-    assert leads_to(await provider_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert FLOW.fullmatch(leads_to(await provider_sign_in.browser.show_code(factor.code()))), "the application waits"
     assert await provider_sign_in.user_id() == user.id
     assert set(await subjects(provider_sign_in)) == {(None, "4711"), (shop, "4711")}
     assert (await api.get(path, token=session.access_token)).json["access_token"].startswith("access-")
@@ -62,7 +62,7 @@ async def test_an_address_match_is_linked_at_a_service_with_the_code(
 ) -> None:
     await sign_in_until_code(pending_sign_in, **SHOP)
     assert await pending_sign_in.identities() == []
-    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
+    assert FLOW.fullmatch(leads_to(await pending_sign_in.browser.show_code(factor.code()))), "the application waits"
     assert await subjects(pending_sign_in) == [(shop, "666")]
 
 
@@ -83,9 +83,13 @@ async def test_a_service_deleted_before_the_code_gets_no_link(
 ) -> None:
     await sign_in_until_code(pending_sign_in, **SHOP)
     await run_sql(pending_sign_in.pool, "delete from services where id = %s", shop)
-    assert leads_to(await pending_sign_in.browser.show_code(factor.code())) == ACCOUNT
-    assert await pending_sign_in.user_id() == user.id, "the user continues to the account page"
+    browser = pending_sign_in.browser
+    assert "no longer open" in (await browser.open(browser.code_path)).text
+    path = leads_to(await browser.submit(browser.code_path, SIGN_IN, code=factor.code()))
+    assert await pending_sign_in.user_id() == user.id
     assert await pending_sign_in.identities() == []
+    page = await browser.open(path)
+    assert ("You're signed in" in page.text, 'href="/app">Continue' in page.text) == (True, True)
 
 
 async def test_a_second_identity_at_a_provider_is_not_linked(pending_sign_in: ProviderSignIn, user: Account, factor: Authenticator) -> None:

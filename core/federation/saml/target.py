@@ -1,0 +1,226 @@
+"""A SAML sign-on as the target of a sign-in: the service's request, and the browser that continues it.
+
+Implements security X-1, X-3 and X-5.
+
+A service sends the browser here with an AuthnRequest, which begins a flow. The browser gets a state and a
+cookie of this flow, because a form of another site arrives without our other cookies. It comes back with
+both. If its session is not enough, the flow moves to the browser's device cookie, as all flows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+from uuid import UUID
+
+from core.applications.model.services import Service, ServiceNotFound
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, Target, new_flow
+from core.authentication.flow.prove import confirm_membership_if_admitted
+from core.authentication.model.login import SignedIn
+from core.federation.model.targets import Destination
+from core.federation.saml import configuration as saml
+from core.federation.saml.model import bindings as saml_bindings
+from core.federation.saml.model import configuration as saml_model
+from core.federation.saml.model import messages as saml_messages
+from core.federation.saml.model.configuration import NameIdFormat, SamlIdentityProvider
+from core.federation.saml.model.messages import AuthnRequest, NameId, ReceivedDocument, SamlMessageInvalid, SamlStatus
+from core.federation.saml.model.sign_on import STATE_TTL, AuthnRequestReplayed, SamlSignOn, SignOnNotFound, SignOnReturn, SignOnStarted
+from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.causes import Caller
+from core.kernel.errors import OrganizationNotActive, refuse
+from core.kernel.page_paths import HOME_PATH
+from core.kernel.values import digest, new_secret
+
+if TYPE_CHECKING:
+    from ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSignOn:
+    """A sign-on in progress, and the identity provider that answers it."""
+
+    flow: Flow
+    sign_on: SamlSignOn
+    provider: SamlIdentityProvider
+
+
+async def begin(ports: Ports, base_url: str, provider: SamlIdentityProvider, received: ReceivedDocument) -> SignOnStarted:
+    """Begin the flow of a service's AuthnRequest.
+
+    `provider` was loaded for this request.
+
+    If this raises, the service gets no message. A valid request with an option that we refuse begins a flow
+    too: the service gets the SAML status when the browser comes back for the response.
+
+    Raises: AuthnRequestReplayed; the errors of `configuration.find_provider`, `check_relay_state`
+    and `check_authn_request`.
+    """
+    now, service = ports.clock.now(), provider.service
+    saml_bindings.check_relay_state(received.relay_state)
+    request = await ports.saml.read(received.document)
+    if not isinstance(request, AuthnRequest):
+        raise SamlMessageInvalid
+    saml_messages.check_authn_request(request, provider, saml_model.endpoint_url(base_url, service, "sso"), now)
+    issuer = saml_model.endpoint_url(base_url, service)
+    sign_on = SamlSignOn(
+        request_id=request.id,
+        relay_state=received.relay_state,
+        force_authn=request.force_authn,
+        is_passive=request.is_passive,
+        status=saml_messages.refusal_status(request, provider, issuer),
+        subject=None if request.subject is None else saml_messages.resolve_name_id(request.subject, provider, issuer),
+        context_class=None if request.context is None else saml_messages.choose_context_class(request.context),
+    )
+    state, cookie = new_secret(), new_secret()
+    flow = _new_flow(ports, service, sign_on, cookie)
+    flow = replace(flow, secret_hash=digest(state), expires_at=now + STATE_TTL)  # until its browser comes back
+    async with ports.storage.autocommit() as statements:
+        is_new = await statements.saml_sign_ons.begin(flow, digest(request.id))
+    if not is_new:
+        await saml.load_provider(ports, received.org_slug, received.service_slug)  # raises if the service was deleted
+        raise AuthnRequestReplayed
+    return SignOnStarted(_continuation_path(service.org_slug, service.slug, state), state, cookie)
+
+
+async def begin_unsolicited(
+    ports: Ports, caller: Caller, org_slug: str, service_slug: str, relay_state: str | None, device_cookie: str
+) -> Flow:
+    """Begin the flow of a user without a session who opens our URL of a service. The service sent no request.
+
+    Raises: the errors of `configuration.find_provider` and `check_relay_state`.
+    """
+    saml_bindings.check_relay_state(relay_state)
+    provider = await saml.load_provider(ports, org_slug, service_slug)
+    flow = _new_flow(ports, provider.service, SamlSignOn(request_id=None, relay_state=relay_state), device_cookie)
+    async with ports.storage.transaction(by=caller) as tx:
+        await tx.flows.add(flow)
+    return replace(flow, is_stored=True)
+
+
+def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
+    return new_flow(
+        ports.clock.now(),
+        Target.SAML,
+        json.dumps(asdict(sign_on)),
+        digest(cookie),
+        org_id=service.org_id,
+        service_id=service.id,
+        wants_fresh=sign_on.force_authn,
+    )
+
+
+def _continuation_path(org_slug: str, service_slug: str, state: str, ticket: str | None = None) -> str:
+    """Return the path where the browser continues a sign-on. `ticket` comes from a sign-in through the API, if any."""
+    fields = {"saml_state": state} | ({} if ticket is None else {"ticket": ticket})
+    return f"{saml_model.endpoint_path(org_slug, service_slug, 'authenticate')}?{urlencode(fields)}"
+
+
+async def find(ports: Ports, returned: SignOnReturn) -> WaitingSignOn:
+    """Return the sign-on to which this browser comes back. Its session counts as the first one of the flow.
+
+    Raises: SignOnNotFound; the errors of `configuration.find_provider`.
+    """
+    now, cookies = ports.clock.now(), (returned.cookie, returned.device_cookie)
+    browser_hashes = [digest(cookie) for cookie in cookies if cookie is not None]
+    async with ports.storage.reading() as read:
+        setup, flow = await read.saml_sign_ons.find(
+            returned.org_slug, returned.service_slug, digest(returned.state), browser_hashes, now - STATE_TTL, now
+        ) or (None, None)
+        provider = await saml.require_provider(read, returned.org_slug, setup, now)
+    if flow is None:
+        raise SignOnNotFound
+    if returned.cookie is not None and flow.browser_hash == digest(returned.cookie):
+        flow = replace(flow, first_session_id=returned.session_id)
+    return WaitingSignOn(flow, _sign_on_of(flow), provider)
+
+
+async def load(ports: Ports, flow: Flow) -> WaitingSignOn:
+    """Return the sign-on of a flow. Raises: FlowEnded if the identity provider is no longer active."""
+    async with ports.storage.reading() as read:
+        setup = await read.saml.setup_by_id(*_service_ids(flow)) or refuse(FlowEnded)
+    return WaitingSignOn(flow, _sign_on_of(flow), saml.active_provider(setup, ports.clock.now()) or refuse(FlowEnded))
+
+
+def _service_ids(flow: Flow) -> tuple[UUID, UUID]:
+    assert flow.org_id is not None, "a sign-on has a service"
+    assert flow.service_id is not None, "a sign-on has a service"
+    return flow.org_id, flow.service_id
+
+
+def _sign_on_of(flow: Flow) -> SamlSignOn:
+    fields = json.loads(flow.request)
+    status, subject = fields.pop("status"), fields.pop("subject")
+    return SamlSignOn(
+        **fields,
+        status=status and SamlStatus(status),
+        subject=subject and NameId(subject["value"], NameIdFormat(subject["format"])),
+    )
+
+
+async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow:
+    """Return the flow, which its browser continues with its device cookie from now on. Raises: SignOnNotFound."""
+    flow, now = waiting.flow, ports.clock.now()
+    if flow.browser_hash == digest(device_cookie):
+        return flow
+    async with ports.storage.autocommit() as statements:
+        kept = replace(flow, expires_at=now + FLOW_TTL)
+        if not await statements.flows.move(kept, digest(device_cookie), now):
+            raise SignOnNotFound
+    return replace(kept, browser_hash=digest(device_cookie))
+
+
+async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destination:
+    """Return what the pages of the sign-in show."""
+    async with ports.storage.reading() as read:
+        service = await read.services.by_id(*_service_ids(flow)) or refuse(ServiceNotFound)
+    return Destination(service=service, offers_sign_up=False)
+
+
+def address(flow: Flow) -> str:
+    """Return the path of the flow: no other browser can begin again, because a request is used once."""
+    return f"{HOME_PATH}/flow/{flow.id}"
+
+
+# Sign-ins through the API
+
+
+async def check_pending(ports: Ports, state: str) -> None:
+    """Check that a sign-on with this state is pending (security T-5). Raises: SignOnNotFound, OrganizationNotActive."""
+    _, service = await _find_pending(ports, state) or refuse(SignOnNotFound)
+    if service.status is not OrganizationStatus.ACTIVE:
+        raise OrganizationNotActive
+
+
+async def find_service(ports: Ports, state: str) -> Service | None:
+    """Return the service of the pending sign-on with this state, if any."""
+    pending = await _find_pending(ports, state)
+    return None if pending is None else pending[0]
+
+
+async def _find_pending(ports: Ports, state: str) -> tuple[Service, ServiceContext] | None:
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        return await read.saml_sign_ons.pending_service(digest(state), now - STATE_TTL, now)
+
+
+async def complete_sign_in(ports: Ports, caller: Caller, state: str, signed_in: SignedIn) -> str:
+    """Attach a sign-in through the API, with all factors verified, to a pending sign-on.
+
+    Return the path where its browser continues.
+
+    The path contains a ticket, because this call does not see the browser's cookie. Only a browser
+    with the cookie and the ticket gets the assertion, so it is the browser in which the user signed
+    in. Otherwise an attacker could make a victim complete the attacker's own sign-on.
+
+    Raises: SignOnNotFound.
+    """
+    ticket, session, now = new_secret(), signed_in.session, ports.clock.now()
+    async with ports.storage.transaction(by=caller) as tx:
+        completed = await tx.saml_sign_ons.complete_sign_in(
+            digest(state), session.user_id, session.id, digest(ticket), now - STATE_TTL, now
+        )
+    org_id, org_slug, service_id, service_slug = completed or refuse(SignOnNotFound)
+    await confirm_membership_if_admitted(ports, signed_in, org_id, service_id)
+    return _continuation_path(org_slug, service_slug, state, ticket)

@@ -1,0 +1,240 @@
+"""Tests of the storage of trips to identity providers, and of the tickets for them (security O-1, O-6)."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from adapters.postgres.engine.pool import Pool
+from adapters.postgres.storage import Postgres
+from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
+from core.authentication.flow.model import Flow, Target, new_flow
+from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
+from core.kernel.proofs import first_proof
+from core.kernel.values import digest
+from tests.support.builders import run_concurrently, run_sql
+from tests.support.rows import EVE, HOUR, NOW, SECOND, account, add, begin, within
+
+FIRST, OTHER, _ = PLATFORM_CONNECTIONS
+TTL = timedelta(minutes=15)
+BROWSER, OTHER_BROWSER = digest("a browser"), digest("another browser")
+STATE, SECRET = digest("state"), digest("secret")
+
+
+def page(browser: bytes = BROWSER, **values: Any) -> Flow:
+    return new_flow(NOW, Target.PAGE, "/app/account", browser, **values)
+
+
+def trip_of(flow: Flow, **changes: Any) -> ProviderTrip:
+    return replace(ProviderTrip(flow=flow, provider=FIRST, begun_at=NOW, expires_at=NOW + TTL), **changes)
+
+
+def ticket_of(user_id: UUID, session_id: UUID, secret: bytes = SECRET, **changes: Any) -> ProviderTrip:
+    return trip_of(new_flow(NOW, Target.LINK, "", secret_hash=secret, session_id=session_id), user_id=user_id, **changes)
+
+
+def opened(ticket: ProviderTrip, browser: bytes = BROWSER) -> ProviderTrip:
+    """Return the trip of the browser that opens this ticket."""
+    flow = replace(stored(ticket).flow, browser_hash=browser, secret_hash=None, first_session_id=uuid4(), expires_at=NOW + TTL)
+    return replace(ticket, flow=flow)
+
+
+def stored(trip: ProviderTrip) -> ProviderTrip:
+    return replace(trip, flow=replace(trip.flow, is_stored=True))
+
+
+async def start(storage: Postgres, trip: ProviderTrip, state: bytes | None = STATE) -> bool:
+    return await within(storage, lambda tx: tx.provider_trips.start(trip, state))
+
+
+async def take(
+    storage: Postgres, state: bytes = STATE, browser: bytes = BROWSER, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
+) -> ProviderTrip | None:
+    return await within(storage, lambda tx: tx.provider_trips.take(state, browser, provider, NOW + after))
+
+
+async def by_ticket(
+    storage: Postgres, secret: bytes = SECRET, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
+) -> ProviderTrip | None:
+    async with storage.reading() as read:
+        return await read.provider_trips.by_ticket(secret, provider, NOW + after)
+
+
+@pytest.fixture
+async def ticket(storage: Postgres) -> ProviderTrip:
+    """A ticket of a user, which no browser has opened."""
+    user_id = (await add(storage, account())).id
+    added = ticket_of(user_id, (await begin(storage, user_id, "live")).id)
+    assert await start(storage, added, None)
+    return added
+
+
+# Trips
+
+
+@pytest.mark.parametrize("scopes", [None, (), ("repo", "user")])
+async def test_all_values_of_a_trip_are_stored(storage: Postgres, scopes: tuple[str, ...] | None) -> None:
+    person = await add(storage, account())
+    session_id = (await begin(storage, person.id, "live")).id
+    flow = page(org_id=uuid4(), service_id=uuid4(), wants_fresh=True, keeps_trust=False, first_session_id=uuid4())
+    trip = trip_of(flow, scopes=scopes)
+    of_session = trip_of(
+        new_flow(NOW, Target.REAUTHENTICATION, "/app/account", BROWSER, session_id=session_id), provider=OTHER, user_id=person.id
+    )
+    assert [await start(storage, trip), await start(storage, of_session, digest("another"))] == [True, True]
+    assert await take(storage) == stored(trip)
+    assert await take(storage, digest("another"), provider=OTHER) == stored(of_session)
+
+
+async def test_a_trip_ends_only_in_its_browser_at_its_provider_and_in_time(storage: Postgres, pool: Pool) -> None:
+    trip = trip_of(page())
+    assert await start(storage, trip)
+    before = await run_sql(pool, "select t::text from sign_in_flows t")
+    for attempt in (
+        take(storage, digest("guessed")),
+        take(storage, browser=OTHER_BROWSER),
+        take(storage, provider=OTHER),
+        take(storage, after=TTL),
+    ):
+        assert await attempt is None
+    assert await run_sql(pool, "select t::text from sign_in_flows t") == before, "other browsers do not use it up"
+    assert await take(storage, after=TTL - SECOND) == stored(trip)
+    assert await take(storage) is None
+    assert await run_sql(pool, "select challenge, challenge_hash, challenge_user_id, challenge_begun_at, challenge_expires_at"
+                               " from sign_in_flows") == [(None,) * 5]  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_of_twenty_parallel_returns_one_gets_the_trip(storage: Postgres) -> None:
+    assert await start(storage, trip_of(page()))
+    trips = await run_concurrently(20, lambda _: take(storage))
+    assert Counter(trip is not None for trip in trips) == {True: 1, False: 19}
+
+
+async def test_the_newest_trip_of_a_flow_wins(storage: Postgres) -> None:
+    """Two tabs of one flow: the older one comes back to nothing."""
+    older = trip_of(page())
+    newer = replace(stored(older), provider=OTHER, begun_at=NOW + SECOND, expires_at=NOW + SECOND + TTL)
+    assert [await start(storage, older), await start(storage, newer, digest("newer"))] == [True, True]
+    assert await take(storage) is None
+    assert await take(storage, digest("newer"), provider=OTHER) == newer
+
+
+async def test_a_trip_starts_only_in_an_open_flow_of_its_browser(storage: Postgres, pool: Pool) -> None:
+    first = trip_of(page())
+    assert await start(storage, first)
+    again = stored(first)
+    before = await run_sql(pool, "select t::text from sign_in_flows t")
+    for flow in (replace(again.flow, browser_hash=OTHER_BROWSER), replace(again.flow, id=uuid4())):
+        assert not await start(storage, replace(again, flow=flow), digest("stolen"))
+    assert await run_sql(pool, "select t::text from sign_in_flows t") == before
+    assert await within(storage, lambda tx: tx.flows.close(again.flow, NOW))
+    assert not await start(storage, again, digest("late"))
+    assert await take(storage) is None, "the flow has ended meanwhile"
+
+
+async def test_a_trip_replaces_the_email_of_its_flow_and_keeps_its_proofs(storage: Postgres) -> None:
+    person = await add(storage, account())
+    proofs = (first_proof("password", NOW),)
+    flow = page(user_id=person.id, proofs=proofs, proofs_expire_at=NOW + TTL)
+    email = EmailChallenge(id=uuid4(), flow=flow, email=EVE, origin=ChallengeOrigin(None, None, None), begun_at=NOW, expires_at=NOW + TTL)
+    assert await within(storage, lambda tx: tx.email_challenges.start(email))
+    assert await start(storage, stored(trip_of(flow)))
+    async with storage.reading() as read:
+        assert await read.email_challenges.of_flow(flow.id, BROWSER, NOW) is None
+        kept = await read.flows.load(flow.id, BROWSER)
+    assert kept is not None
+    taken = await take(storage)
+    assert taken is not None
+    assert taken.flow == kept
+
+
+# Tickets
+
+
+async def test_a_ticket_needs_a_live_session_of_its_user(storage: Postgres, pool: Pool) -> None:
+    user, eve = [(await add(storage, account(email))).id for email in ("ada@example.com", EVE)]
+    live_session = (await begin(storage, user, "live", expires_at=NOW + SECOND, ends_at=NOW + HOUR)).id
+    ended_session = (await begin(storage, user, "ended")).id
+    await within(storage, lambda tx: tx.sessions.end(ended_session, NOW))
+    expired_session = (await begin(storage, user, "lapsed", expires_at=NOW)).id
+    for session, target in ((ended_session, user), (expired_session, user), (uuid4(), user), (live_session, eve)):
+        assert await start(storage, ticket_of(target, session), None) is False
+    assert await run_sql(pool, "select * from sign_in_flows") == []
+    link = ticket_of(user, live_session)
+    flow = new_flow(
+        NOW, Target.REAUTHENTICATION, "/app/account", secret_hash=digest("another"), session_id=live_session, first_session_id=live_session
+    )
+    again = trip_of(flow, provider=OTHER, user_id=user, expires_at=NOW + HOUR)
+    assert [await start(storage, ticket, None) for ticket in (link, again)] == [True, True]
+    assert [await by_ticket(storage), await by_ticket(storage, digest("another"), OTHER)] == [stored(link), stored(again)]
+
+
+@pytest.mark.parametrize(("expires_in", "is_added"), [(HOUR, True), (timedelta(0), False)])
+async def test_a_link_needs_a_session_that_has_not_expired(storage: Postgres, expires_in: timedelta, is_added: bool) -> None:
+    user = await add(storage, account())
+    session = await begin(storage, user.id, "token", expires_at=NOW + expires_in)
+    flow = new_flow(NOW, Target.LINK, "", BROWSER, session_id=session.id)
+    assert await start(storage, trip_of(flow, user_id=user.id)) is is_added
+
+
+async def test_a_ticket_is_found_by_its_secret_for_its_provider_and_in_time(storage: Postgres, ticket: ProviderTrip) -> None:
+    assert await by_ticket(storage, digest("guessed")) is None
+    assert await by_ticket(storage, provider=OTHER) is None
+    assert await by_ticket(storage, after=TTL) is None
+    assert await by_ticket(storage, after=TTL - SECOND) == await by_ticket(storage) == stored(ticket)
+
+
+async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ticket: ProviderTrip) -> None:
+    """The secret of the ticket is no state, and its flow belongs to no browser."""
+    assert await take(storage, SECRET) is None
+    async with storage.reading() as read:
+        assert await read.flows.load(ticket.flow.id, BROWSER) is None
+        assert await read.flows.by_secret(SECRET, BROWSER, NOW) is None
+    assert await by_ticket(storage) == stored(ticket)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("browsers", [(BROWSER,), (BROWSER, OTHER_BROWSER)], ids=["one browser", "two browsers"])
+async def test_of_twenty_parallel_starts_one_uses_the_ticket(storage: Postgres, ticket: ProviderTrip, browsers: tuple[bytes, ...]) -> None:
+    trips = [opened(ticket, browsers[number % len(browsers)]) for number in range(20)]
+    started = await run_concurrently(20, lambda number: start(storage, trips[number], digest(str(number))))
+    assert Counter(started) == {True: 1, False: 19}
+    assert await by_ticket(storage) is None
+    winner = started.index(True)
+    for number in range(20):
+        for browser in (BROWSER, OTHER_BROWSER):
+            taken = await take(storage, digest(str(number)), browser)
+            is_of_winner = number == winner and browser == trips[winner].flow.browser_hash
+            assert taken == (trips[winner] if is_of_winner else None)
+
+
+async def test_an_opened_ticket_starts_no_second_trip(storage: Postgres, ticket: ProviderTrip) -> None:
+    trip = opened(ticket)
+    assert await start(storage, trip)
+    for browser in (BROWSER, OTHER_BROWSER):
+        assert not await start(storage, opened(ticket, browser), digest("again"))
+    assert await take(storage) == trip
+    assert not await start(storage, trip, digest("after the return"))
+
+
+async def test_the_session_must_still_live_when_a_browser_opens_the_ticket(storage: Postgres, ticket: ProviderTrip) -> None:
+    session_id = ticket.flow.session_id
+    assert session_id is not None
+    await within(storage, lambda tx: tx.sessions.end(session_id, NOW))
+    assert not await start(storage, opened(ticket))
+    assert await take(storage) is None
+
+
+@pytest.mark.parametrize("table", ["sessions", "users"])
+@pytest.mark.parametrize("is_opened", [False, True])
+async def test_tickets_are_deleted_with_their_session(
+    storage: Postgres, pool: Pool, ticket: ProviderTrip, table: str, is_opened: bool
+) -> None:
+    if is_opened:
+        assert await start(storage, opened(ticket))
+    await run_sql(pool, f"delete from {table}")  # noqa: S608
+    assert await run_sql(pool, "select count(*) from sign_in_flows") == [(0,)]

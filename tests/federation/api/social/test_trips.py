@@ -1,0 +1,153 @@
+"""Trips to an identity provider in a sign-in that an application waits for (security O-1, O-5; OpenID Connect Core section 3.1.2.1)."""
+
+from datetime import timedelta
+from typing import Final
+from urllib.parse import parse_qs, urlencode, urlsplit
+from uuid import UUID
+
+import pytest
+from quart_trio import QuartTrio
+
+from tests.fakes.outside import FakeClock, FakeMetrics
+from tests.federation.api.social.requests import REDIRECT_URI, SHOP
+from tests.federation.provider_sign_in import ProviderSignIn, flow_in
+from tests.support.browser import FakeBrowser, action_of, is_step, leads_to
+from tests.support.builders import run_sql
+from tests.support.tenants import Tenant
+
+pytestmark = pytest.mark.slow
+
+REQUEST: Final = {**SHOP, "response_type": "code", "scope": "openid", "redirect_uri": REDIRECT_URI, "state": "xyz"}
+STATE_UNKNOWN, NOT_OPEN = "started in another browser", "no longer open"
+
+
+async def begin(sign_in: ProviderSignIn, **changes: str) -> str:
+    """Send a request of the application to the sign-in page. Return the id of its flow."""
+    page = await sign_in.browser.open(f"/auth/authorize?{urlencode({**REQUEST, **changes})}")
+    assert is_step(action_of(page), "sign-in")
+    return flow_in(action_of(page))
+
+
+async def agree(sign_in: ProviderSignIn, flow: str) -> dict[str, list[str]]:
+    """Agree on the page of the flow. Return the response to the application."""
+    page = await sign_in.browser.open(f"/app/flow/{flow}")
+    assert is_step(action_of(page), "consent"), page.text
+    address, _, query = leads_to(await sign_in.browser.answer(page, "continue")).partition("?")
+    assert address == REDIRECT_URI
+    return parse_qs(query)
+
+
+# A fresh sign-in
+
+
+@pytest.mark.parametrize("asks", [{"prompt": "login"}, {"max_age": "0"}], ids=["prompt", "max_age"])
+async def test_in_a_flow_that_has_been_open_for_hours_the_provider_must_ask_again(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock, asks: dict[str, str]
+) -> None:
+    """The user signed in at the provider after the flow began, but before this trip: another person may be at the browser now."""
+    provider = provider_sign_in.provider
+    flow = await begin(provider_sign_in, **asks)
+    clock.advance(timedelta(hours=2))
+    provider.signed_in_at = clock.now().timestamp()
+    clock.advance(timedelta(hours=3))
+    provider.reauthenticates = False
+    before = await provider_sign_in.snapshot()
+    page = await provider_sign_in.complete(flow=flow)
+    assert (page.status, await provider_sign_in.user_id()) == (400, None)
+    assert await provider_sign_in.snapshot() == before
+    assert is_step(action_of(await provider_sign_in.browser.open(f"/app/flow/{flow}")), "sign-in"), "the flow goes on"
+    provider.reauthenticates = True
+    assert leads_to(await provider_sign_in.complete(flow=flow)) == f"/app/flow/{flow}"
+    assert "code" in await agree(provider_sign_in, flow)
+
+
+async def test_a_fresh_sign_in_at_the_provider_answers_one_flow(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock
+) -> None:
+    """The second flow began after the sign-in in the first one."""
+    provider_sign_in.provider.signed_in_at = clock.now().timestamp()
+    flow = await begin(provider_sign_in, prompt="login")
+    await provider_sign_in.sign_in(flow=flow)
+    clock.advance(timedelta(minutes=1))
+    other = await begin(provider_sign_in, prompt="login", state="other")
+    assert "code" in await agree(provider_sign_in, flow)
+    assert is_step(action_of(await provider_sign_in.browser.open(f"/app/flow/{other}")), "sign-in")
+
+
+# Tabs
+
+
+async def test_of_two_trips_of_one_flow_the_newer_one_signs_in(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
+) -> None:
+    """In two tabs. The older one comes back to a page that goes on, and does not disturb the other one."""
+    flow = await begin(provider_sign_in)
+    older, newer = [await provider_sign_in.start(flow=flow) for _ in range(2)]
+    before = await provider_sign_in.snapshot()
+    page = await provider_sign_in.come_back(older)
+    assert (page.status, STATE_UNKNOWN in page.text, 'href="/app/account"' in page.text) == (400, True, True)
+    assert await provider_sign_in.snapshot() == before
+    assert metrics.login_failures == {"state": 1}
+    assert leads_to(await provider_sign_in.come_back(newer)) == f"/app/flow/{flow}"
+    assert (await provider_sign_in.come_back(older)).status == 400
+    assert (await agree(provider_sign_in, flow))["state"] == ["xyz"]
+    assert provider_sign_in.provider.counted["/token"] == 1
+
+
+async def test_two_flows_of_one_browser_have_trips_of_their_own(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    flows = [await begin(provider_sign_in, state=state) for state in ("a", "b")]
+    callbacks = [await provider_sign_in.start(flow=flow) for flow in flows]
+    for flow, callback in zip(flows, callbacks, strict=True):
+        assert leads_to(await provider_sign_in.come_back(callback)) == f"/app/flow/{flow}"
+    assert (await agree(provider_sign_in, flows[1]))["state"] == ["b"]
+    assert parse_qs(urlsplit(leads_to(await provider_sign_in.browser.open(f"/app/flow/{flows[0]}"))).query)["state"] == ["a"]
+
+
+# Flows of others, and flows that have ended
+
+
+async def test_another_browser_neither_starts_nor_ends_a_trip_of_a_flow(
+    provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID
+) -> None:
+    """A thief with the address of the flow, and one who sends the victim the way back from their own sign-in."""
+    thief = ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
+    own = await begin(thief)
+    flow = await begin(provider_sign_in)
+    callback, way_back_of_thief = await provider_sign_in.start(flow=flow), await thief.start(flow=own)
+    before = await provider_sign_in.snapshot()
+    stolen = await thief.browser.open(f"/auth/{thief.name}?flow={flow}")
+    assert (stolen.status, NOT_OPEN in stolen.text, "Shop" in stolen.text) == (400, True, False)
+    for answer in (await thief.come_back(callback), await provider_sign_in.come_back(way_back_of_thief)):
+        assert (answer.status, STATE_UNKNOWN in answer.text) == (400, True)
+    assert await provider_sign_in.snapshot() == before
+    assert (await thief.user_id(), await provider_sign_in.user_id()) == (None, None)
+    assert leads_to(await provider_sign_in.come_back(callback)) == f"/app/flow/{flow}", "the thief did not use it up"
+
+
+async def test_a_flow_that_has_ended_starts_no_trip_and_ends_none(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock
+) -> None:
+    flow = await begin(provider_sign_in)
+    late = await provider_sign_in.start(flow=flow)
+    await run_sql(provider_sign_in.pool, "update sign_in_flows set closed_at = %s", clock.now())
+    before = await provider_sign_in.snapshot()
+    assert (await provider_sign_in.come_back(late)).status == 400
+    for name in (flow, "unknown", "0", "a b", flow[:-1]):
+        answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?{urlencode({'flow': name})}")
+        assert (answer.status, NOT_OPEN in answer.text) == (400, True), name
+    assert await provider_sign_in.snapshot() == before
+    assert await provider_sign_in.user_id() is None
+
+
+async def test_a_deleted_application_ends_its_trips(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+    flow = await begin(provider_sign_in)
+    callback = await provider_sign_in.start(flow=flow)
+    await run_sql(provider_sign_in.pool, "delete from services where id = %s", shop)
+    before = await provider_sign_in.snapshot()
+    answer = await provider_sign_in.browser.open(f"/auth/{provider_sign_in.name}?flow={flow}")
+    assert (answer.status, NOT_OPEN in answer.text) == (400, True)
+    assert (await provider_sign_in.come_back(callback)).status == 404
+    assert await provider_sign_in.snapshot() == before
+    assert await provider_sign_in.user_id() is None
+    page = await provider_sign_in.browser.open(f"/app/flow/{flow}")
+    assert (page.status, NOT_OPEN in page.text, 'href="/app">Continue' in page.text) == (200, True, True)
