@@ -44,7 +44,8 @@ INSERTS: Final[LiteralString] = """
     select gen_random_uuid(), sha256(('b' || n)::bytea), 'oauth', 'client_id=1', sha256(('s' || n)::bytea), %(shop)s, %(shop)s,
            false, true, null::uuid, '[]'::jsonb, null::timestamptz,
            case mod(n, 3) when 1 then gen_random_uuid() end,
-           case mod(n, 3) when 1 then '{"address": null, "agent": null}' when 2 then '{"provider": "websuite", "scopes": null}' end::jsonb,
+           case mod(n, 3) when 1 then '{"address": null, "agent": null}'
+                          when 2 then '{"provider": "websuite", "scopes": null}' end::jsonb,
            case when mod(n, 3) > 0 then sha256(('c' || n)::bytea) end,
            case mod(n, 3) when 1 then 'person-' || n || '@example.com' end, null::uuid,
            case when mod(n, 3) > 0 then %(now)s end, case when mod(n, 3) > 0 then %(now)s + interval '10 minutes' end,
