@@ -27,13 +27,11 @@ from core.authentication.model.identities import (
     LastSignInMethod,
     NoProviderToken,
     NotLinked,
-    PendingIdentity,
     ProviderToken,
     ProviderUnknown,
     RenewalInProgress,
     parse_provider,
 )
-from core.authentication.model.login import PreAuthInvalid
 from core.kernel.callers import Person
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Outage, ProviderFailed, SessionEnded, refuse
@@ -176,24 +174,6 @@ async def load_provider_token(ports: Ports, caller: Person, provider_name: str) 
 async def _load_token(ports: Ports, caller: Person, provider: ConnectionSlug) -> ProviderToken:
     async with ports.storage.reading() as read:
         return await read.identities.load_provider_token(caller.user_id, _context_of(caller), provider) or refuse(NoProviderToken)
-
-
-async def link_pending(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
-    """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
-
-    The caller must lock the subject before the account. Return whether it is newly linked.
-
-    Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to
-    another account or unlinked in the context where it was known.
-    """
-    known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
-    is_of_another = pending.known_elsewhere if known is None else known.user_id != user_id
-    if is_of_another:
-        raise PreAuthInvalid
-    if known is not None and known.is_here:
-        await tx.identities.update_tokens(known.id, pending.email, pending.tokens)
-        return False
-    return await tx.identities.add(pending.of(user_id, now))
 
 
 def _context_of(caller: Person) -> UUID | None:

@@ -23,7 +23,7 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation import targets
-from core.federation.model.targets import Destination
+from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
 from core.federation.saml import target as saml_target
 from core.federation.upstream import trips

@@ -9,7 +9,7 @@ from uuid import UUID
 from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, Target
-from core.federation.model.targets import Destination
+from core.federation.destination import Destination
 from core.federation.oauth import target as oauth_target
 from core.federation.saml import target as saml_target
 from core.kernel.errors import Refusal

@@ -17,12 +17,11 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
-from core.authentication import identities
 from core.authentication.flow.methods import Proved, SignInMethod
 from core.authentication.flow.model import Flow, FlowEnded, Target
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import AccountClosed, LoginFailure, SignedIn, VerifiedSignIn
+from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn
 from core.authentication.session_start import start_session
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.causes import Caller
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 async def prove(ports: Ports, caller: Caller, flow: Flow, method: SignInMethod, client: PresentedDevice) -> SignedIn | Flow:
     """Verify an answer. Return the session that it starts, or the stored flow that still needs the second factor.
 
-    Raises: AccountClosed; FlowEnded if the flow ended meanwhile; the errors of the method, of `start_session`
-    and of `identities.link_pending`.
+    Raises: AccountClosed; FlowEnded if the flow ended during the request; the errors of the method, of `start_session`
+    and of `_link`.
     """
     proved = await method.verify(ports, caller, flow, client)
     flow = proved.flow or flow
@@ -78,7 +77,7 @@ async def _complete(
         )
         if next_step(facts) is Step.SECOND_FACTOR:
             return await _save(ports, tx, flow, account, proofs, identity, now)
-        if identity is not None and await identities.link_pending(tx, identity, account.id, now) and account.created_at < now:
+        if identity is not None and await _link(tx, identity, account.id, now) and account.created_at < now:
             await _report_link(tx, account, person.session_id, identity, now)
         sign_in = VerifiedSignIn(
             person=person,
@@ -113,6 +112,24 @@ async def _save(
     if not await tx.flows.save_proofs(waiting):
         raise FlowEnded
     return replace(waiting, is_stored=True)
+
+
+async def _link(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
+    """Link a pending identity to a locked account. If it is already linked in this context, store its new tokens.
+
+    The caller must lock the subject before the account. Return whether it is newly linked.
+
+    Raises: PreAuthInvalid if the identity no longer signs in to this account, because it was linked to
+    another account or unlinked in the context where it was known.
+    """
+    known = await tx.identities.match(pending.provider, pending.issuer, pending.subject, pending.service_id)
+    is_of_another = pending.known_elsewhere if known is None else known.user_id != user_id
+    if is_of_another:
+        raise PreAuthInvalid
+    if known is not None and known.is_here:
+        await tx.identities.update_tokens(known.id, pending.email, pending.tokens)
+        return False
+    return await tx.identities.add(pending.of(user_id, now))
 
 
 async def _report_link(tx: Transaction, account: Account, session_id: UUID, identity: PendingIdentity, now: datetime) -> None:

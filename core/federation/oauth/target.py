@@ -19,7 +19,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, Target, new_flow
 from core.authentication.flow.steps import Asked, Consents, Facts, Needs, Step, next_step
 from core.authentication.model.openid import SESSION_EXPIRY, OpenIdGrant, Scope
-from core.federation.model.targets import Destination
+from core.federation.destination import Destination
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests

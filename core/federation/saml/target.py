@@ -19,7 +19,7 @@ from core.applications.model.services import Service, ServiceNotFound
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, Target, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
-from core.federation.model.targets import Destination
+from core.federation.destination import Destination
 from core.federation.saml import configuration as saml
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import configuration as saml_model

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProviderIdentity:
-    """A user whom an identity provider authenticated."""
+    """The answer of an identity provider that authenticated a user."""
 
     trip: ProviderTrip
     identity: FederatedIdentity

@@ -285,7 +285,7 @@ def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
 
 
 async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned: ProviderReturn, base_url: str) -> TripResult:
-    """Return the user whom the provider authenticated, or do for the session of the browser what it went to the provider for.
+    """Return the answer of the provider as a method, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the response that reports it to the waiting
     application. Without a waiting application, raise the error, or return it to a user who wanted to

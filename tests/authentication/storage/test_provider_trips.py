@@ -133,7 +133,7 @@ async def test_a_trip_starts_only_in_an_open_flow_of_its_browser(storage: Postgr
     assert await run_sql(pool, "select t::text from sign_in_flows t") == before
     assert await within(storage, lambda tx: tx.flows.close(again.flow, NOW))
     assert not await start(storage, again, digest("late"))
-    assert await take(storage) is None, "the flow has ended meanwhile"
+    assert await take(storage) is None, "the flow has ended since"
 
 
 async def test_a_trip_replaces_the_email_of_its_flow_and_keeps_its_proofs(storage: Postgres) -> None:

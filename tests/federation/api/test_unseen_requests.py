@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from quart_trio import QuartTrio
@@ -61,7 +61,7 @@ async def saml_shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
     return await add_application(ports, pool, acme.org, acme.slug, "kiosk")
 
 
-async def findings(app: QuartTrio, pool: Pool, browser: FakeBrowser, path: str) -> list[tuple[Unseen, int, object]]:
+async def findings(app: QuartTrio, pool: Pool, browser: FakeBrowser, path: str) -> list[tuple[Unseen, int, tuple[Any, ...]]]:
     """Return the unseen requests of this path that fail or begin a sign-in."""
     wrong = []
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())

@@ -1,4 +1,4 @@
-"""Requests for a fresh sign-in, at processes with clocks that differ by some seconds (docs/adr/0030).
+"""Requests for a fresh sign-in, at processes with clocks that differ by some seconds (docs/adr/0038).
 
 The first process asks the user to sign in, and the second one handles the sign-in.
 """

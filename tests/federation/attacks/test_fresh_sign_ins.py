@@ -1,6 +1,6 @@
 """Sign-ins that only look fresh or strong: prompt=login, max_age, acr, flows, and trusted devices (OpenID Connect Core section 3.1.2.1).
 
-See docs/adr/0030 and security A-10.
+See docs/adr/0038 and security A-10.
 """
 
 from collections.abc import Iterator
