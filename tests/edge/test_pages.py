@@ -396,6 +396,7 @@ WITHOUT_FORMS = {
     "accounts/password_reset_done.html",
     "accounts/undone.html",
     "authentication/email_sign_in_ended.html",
+    "authentication/flow_ended.html",
     "authentication/kept_form_ended.html",
     "authentication/not_confirmed.html",
     "error.html",
