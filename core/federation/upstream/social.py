@@ -79,7 +79,7 @@ async def available_providers(
     path where the user continues, and `authorization` the application's request, if any. With
     `fresh_only`, return only providers that can reauthenticate the user.
     """
-    configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
+    configured = [connection.slug for connection in ports.providers.connections.values() if connection.can_reauthenticate or not fresh_only]
     available = oauth_credentials.platform_providers(ports)
     if configured and authorization is not None and authorization.service is not None:
         async with ports.storage.reading() as read:
@@ -196,7 +196,7 @@ async def _start(
 
 def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     provider = parse_provider(provider_name)
-    if ports.providers.find(provider) is None:
+    if provider not in ports.providers.connections:
         raise ProviderUnknown
     return provider
 
@@ -227,7 +227,7 @@ async def _authentication_request(
 
 async def _fresh_since(ports: Ports, pending: ProviderState) -> datetime | None:
     if pending.reauthenticates:
-        connection = ports.providers.find(pending.provider)
+        connection = ports.providers.connections.get(pending.provider)
         return pending.created_at if connection is not None and connection.can_reauthenticate else None
     return await fresh_sign_in_since(ports, pending.after)
 
@@ -264,7 +264,7 @@ async def fetch_identity(
     ProviderUnknown.
     """
     try:
-        connection = ports.providers.find(pending.provider)
+        connection = ports.providers.connections.get(pending.provider)
         if answer.issuer is not None and not (connection and connection.is_issuer(answer.issuer)):
             raise ProviderAnswerInvalid
         if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
