@@ -114,7 +114,7 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
     A provider is available if the platform or the application that waits for the flow has credentials there.
     With `fresh_only`, return only providers that can reauthenticate the user.
     """
-    configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
+    configured = [connection.slug for connection in ports.providers.connections.values() if connection.can_reauthenticate or not fresh_only]
     available = oauth_credentials.platform_providers(ports)
     if configured and service is not None:
         async with ports.storage.reading() as read:
@@ -242,7 +242,7 @@ async def _start(
 
 def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     provider = parse_provider(provider_name)
-    if ports.providers.find(provider) is None:
+    if provider not in ports.providers.connections:
         raise ProviderUnknown
     return provider
 
@@ -275,7 +275,7 @@ def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
     It is that of the trip: in a flow that has been open for hours, the provider may have asked before.
     """
     if trip.flow.target is Target.REAUTHENTICATION:
-        connection = ports.providers.find(trip.provider)
+        connection = ports.providers.connections.get(trip.provider)
         return trip.begun_at if connection is not None and connection.can_reauthenticate else None
     return trip.begun_at if trip.flow.wants_fresh else None
 
@@ -344,7 +344,7 @@ async def _fetch_identity(
     ProviderUnknown.
     """
     try:
-        connection = ports.providers.find(trip.provider)
+        connection = ports.providers.connections.get(trip.provider)
         if answer.issuer is not None and not (connection and connection.is_issuer(answer.issuer)):
             raise ProviderAnswerInvalid
         if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):
