@@ -158,8 +158,8 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
 
 @routes.post(AUTHORIZE_PATH)
 @anyone(limit=None)
-@refuses(400, 403, 404, 415, 429)
-@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=["client_id"])
+@refuses(403, 404, 429)
+@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=REQUEST_PARAMETERS)
 @repeatable(*LISTED)
 async def authorize_by_form() -> Response:
     """Send an authorization request as a form.
