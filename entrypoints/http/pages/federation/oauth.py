@@ -160,7 +160,7 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
 
 @routes.post(AUTHORIZE_PATH)
 @anyone(limit=None)
-@refuses(400, 403, 404, 429)
+@refuses(400, 403, 404, 415, 429)
 @describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS)
 @repeatable(*LISTED)
 async def authorize_by_form() -> Response:

@@ -4,7 +4,6 @@ A page of a sign-in has two addresses: below `/app` for a sign-in to one of our 
 path of its flow. This module and `to_sign_in` alone know `next`.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
@@ -31,7 +30,6 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
-_FLOW: Final = re.compile(rf"{HOME_PATH}/flow/([0-9a-f-]{{36}})")
 View = Callable[..., Awaitable[Response]]
 UNSEEN: Final = "The browser fetched the URL ahead or for a frame, and a page would have to be shown."  # status 204
 
@@ -52,6 +50,8 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
     @wraps(view)
     async def with_flow(flow_id: UUID | None = None) -> Response:
+        if request.method == "POST":
+            await read_form()  # refuse what is no form, whatever the flow
         try:
             return await view(await _page_flow() if flow_id is None else await flows.load_open(ports(), flow_id, cookies.device_cookie()))
         except FlowEnded:
@@ -88,17 +88,6 @@ def _start_of(service: Service) -> str | None:
     if service.initiate_login_uri is None:
         return service.access.launch_url
     return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
-
-
-async def flow_at(path: str) -> Flow:
-    """Return the open flow of this browser at this path of `path_of`, or one to the page there."""
-    match = _FLOW.fullmatch(path)
-    if match is None:
-        return page_flow(path)
-    try:
-        return await flows.load_open(ports(), UUID(match[1]), cookies.device_cookie())
-    except FlowEnded:
-        return page_flow(path)
 
 
 def path_of(flow: Flow, step: str = "") -> str:
