@@ -19,8 +19,7 @@ from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
-from core.authentication.flow.challenges import ProviderTrip
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import ProviderTrip, Target, new_flow
 from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,

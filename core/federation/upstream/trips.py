@@ -17,8 +17,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
-from core.authentication.flow.challenges import ProviderTrip
-from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
+from core.authentication.flow.model import Flow, FlowEnded, ProviderTrip, Target, new_flow
 from core.authentication.model.identities import ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
