@@ -13,6 +13,7 @@ from core.federation.destination import Destination
 from core.federation.oauth import target as oauth_target
 from core.federation.saml import target as saml_target
 from core.kernel.errors import Refusal
+from core.kernel.values import digest
 
 if TYPE_CHECKING:
     from ports import Ports
@@ -49,6 +50,16 @@ async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destinati
 def address(flow: Flow) -> str:
     """Return the address of the request itself, at which another browser begins again."""
     return TARGETS[flow.target].address(flow)
+
+
+async def find_open(ports: Ports, address_of_request: str, device_cookie: str | None) -> Flow | None:
+    """Return the newest open flow of the browser with this device cookie for the request at this address, if any."""
+    if device_cookie is None:
+        return None
+    async with ports.storage.reading() as read:
+        open_flows = await read.flows.open_of_browser(digest(device_cookie), ports.clock.now())
+    begun = (flow for flow in open_flows if flow.target in TARGETS and flow.target is not Target.PAGE)
+    return next((flow for flow in begun if address(flow) == address_of_request), None)
 
 
 async def find_application(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Service | None:

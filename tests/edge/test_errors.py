@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import psycopg.errors
 import pytest
@@ -220,12 +221,18 @@ async def test_a_wrong_method_is_405_with_the_allowed_ones(app: QuartTrio, metho
         assert answer.code == "METHOD_NOT_ALLOWED"
 
 
+def as_path(rule: str) -> str:
+    """Return a path that this rule matches."""
+    path = rule.replace("<provider:provider>", "codehost").replace("<uuid:flow_id>", str(UUID(int=7)))
+    return re.sub("<[a-z_]+>", "x", path)
+
+
 async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartTrio) -> None:
     """A browser opens it if the user presses Enter in the address bar, on the page of a refused form."""
     views = dict(routes(app))
     posted = {route.removeprefix("POST ") for route, view in views.items() if route.startswith("POST") and is_page(view)}
     forms = {path for path in posted if f"GET {path}" not in views}
-    for path in (re.sub("<[a-z_]+>", "x", form).replace("<provider:provider>", "codehost") for form in sorted(forms)):
+    for path in (as_path(form) for form in sorted(forms)):
         answer = await ask(app, "GET", path, headers=[(b"accept", b"text/html")])
         page = answer.headers["Location"]
         assert (answer.status, path.startswith(f"{page}/") or page == ACCOUNT_PATH) == (303, True), path
@@ -236,7 +243,7 @@ async def test_the_address_of_a_form_leads_to_the_page_with_the_form(app: QuartT
 async def test_a_form_that_is_sent_after_the_end_of_the_session_leads_back_to_its_page(app: QuartTrio) -> None:
     views = dict(routes(app))
     forms = [
-        re.sub("<[a-z_]+>", "x", route.removeprefix("POST ")).replace("<provider:provider>", "codehost")
+        as_path(route.removeprefix("POST "))
         for route, view in views.items()
         if route.startswith("POST") and is_page(view) and access_of(view).credentials is Credentials.COOKIE
     ]

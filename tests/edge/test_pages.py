@@ -51,6 +51,7 @@ DEVICE: dict[str, object] = {
     "id": 7,
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
+    "methods": "Password and Authenticator app",
     "used": TIME,
     "first": TIME,
     "location": "Geneva, CH",
@@ -86,9 +87,10 @@ DEVICE_REQUEST: dict[str, object] = {
     "agent": "curl/8.5.0",
     "requested_at": TIME,
 }
-BY_EMAIL = {"form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
+BY_EMAIL = {"flow": "/app/flow/8f14e45f", "form_token": "c4ca4238", "email": "ada@example.org", "service": "Portal & Shop"}
 REQUEST_ORIGIN = {"browser": "Firefox on Linux", "location": "Berlin, DE", "address": "203.0.113.9"}
 LINKS: dict[str, object] = {
+    "flow": "/app/flow/8f14e45f",
     "next": "/app/account",
     "sign_in": "/app/sign-in?next=%2F",
     "sign_up": "/app/sign-up?next=%2F",
@@ -180,7 +182,9 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/authorize.html": {
         "form_token": "c4ca4238",
-        "action": "/auth/authorize?org=acme",
+        "flow": "/app/flow/8f14e45f",
+        "next": "/app/flow/8f14e45f",
+        "step": "consent",
         "service": "Portal & Shop",
         "organization": "Acme & Sons",
         "email": "ada@example.org",
@@ -233,7 +237,8 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
-    "authentication/sign_in_code.html": {"form_token": "c4ca4238", "next": "/app/account", "problem": "It is wrong."},
+    "authentication/sign_in_code.html": {**LINKS, "form_token": "c4ca4238", "problem": "It is wrong."},
+    "authentication/flow_ended.html": {"is_signed_in": False, "start": "https://app.example/start", "service": "Portal & Shop"},
     "authentication/email_sign_in_code.html": {
         **BY_EMAIL,
         "next": "/",
@@ -391,6 +396,7 @@ WITHOUT_FORMS = {
     "accounts/password_reset_done.html",
     "accounts/undone.html",
     "authentication/email_sign_in_ended.html",
+    "authentication/flow_ended.html",
     "authentication/kept_form_ended.html",
     "authentication/not_confirmed.html",
     "error.html",
@@ -491,6 +497,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "accounts/email_changed.html": {"is_own": True},
     "federation/device_done.html": {"approved": False},
     "federation/authorize.html": {"scopes": [], "api": None, "selects_account": True},
+    "authentication/flow_ended.html": {"is_signed_in": True, "start": "/app", "service": None},
     "tenancy/own_organizations.html": {"organizations": []},
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},

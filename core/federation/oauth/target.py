@@ -180,8 +180,14 @@ async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destinati
 
 
 def address(flow: Flow) -> str:
-    """Return the address of the request itself, at which another browser begins again."""
-    return f"{AUTHORIZE_PATH}?{flow.request}"
+    """Return the address of the request itself, at which another browser begins again. Its user has signed up by then."""
+    fields = dict(parse_qsl(flow.request, keep_blank_values=True))
+    prompts = fields.get("prompt", "").split(" ")
+    if Prompt.CREATE not in prompts:
+        return f"{AUTHORIZE_PATH}?{flow.request}"
+    others = " ".join(prompt for prompt in prompts if prompt != Prompt.CREATE)
+    fields = {name: value for name, value in fields.items() if name != "prompt"} | ({"prompt": others} if others else {})
+    return f"{AUTHORIZE_PATH}?{urlencode(fields)}"
 
 
 # The steps

@@ -55,4 +55,4 @@ async def unchanged(pool: Pool, *, ends_flow: bool = False) -> AsyncIterator[Non
 
 def is_code(answer: Answer) -> bool:
     """Return whether an answer brings a code to an application."""
-    return "code=" in answer.headers.get("Location", "") or 'name="code"' in answer.text
+    return "code=" in answer.headers.get("Location", "") or 'type="hidden" name="code"' in answer.text

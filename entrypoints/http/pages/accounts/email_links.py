@@ -12,7 +12,7 @@ from core.accounts.model.accounts import LinkInvalid, PasswordReset, VerifiedEma
 from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurpose
 from core.authentication import joining
 from core.authentication.flow.model import Flow
-from core.federation import email_links
+from core.federation import email_links, targets
 from core.federation.email_links import EmailLink
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
@@ -32,7 +32,7 @@ from entrypoints.http.edge.openapi import answers_programs, describes_page
 from entrypoints.http.edge.queries import path_id
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import presented_browser, sign_in_response
-from entrypoints.http.pages.flow.flows import links, page_flow, page_values
+from entrypoints.http.pages.flow.flows import leads_to_request, links, page_flow, page_values
 from entrypoints.http.pages.form_pages import form_page, refused_form_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
@@ -64,7 +64,7 @@ async def verify_email() -> Response:
         return await _verify_for_program()
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
     link, user = await email_links.find(ports(), TokenPurpose.VERIFY_EMAIL, link_token()), await visitor_with_mfa()
-    flow = _flow(link)
+    flow = await _flow(link)
     values = await page_values(flow)
     try:
         result = await email_links.verify(ports(), caller(), link, user, flow, cookies.session_cookie(), presented_browser())
@@ -72,7 +72,7 @@ async def verify_email() -> Response:
         return await _refused_verification(refusal, link, user, values)
     if not isinstance(result, VerifiedEmail):
         return await sign_in_response(result, flow)
-    return _verified_page(result, link, user, values)
+    return await _verified_page(result, link, user, values)
 
 
 async def _verify_for_program() -> Response:
@@ -80,35 +80,37 @@ async def _verify_for_program() -> Response:
     return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
 
 
-def _flow(link: EmailLink) -> Flow:
-    return page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
+async def _flow(link: EmailLink) -> Flow:
+    """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
+    flow = page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
+    return await targets.find_open(ports(), flow.request, cookies.device_cookie()) or flow if leads_to_request(flow) else flow
 
 
 async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     email = await accounts.find_verified_email(ports(), link.token)
     if email is None:
-        return _ended_link_page(refusal, RESEND_VERIFICATION_PATH, link, change_email=EMAIL_PATH)
+        return await _ended_link_page(refusal, RESEND_VERIFICATION_PATH, link, change_email=EMAIL_PATH)
     # A program that checks emails may have opened the link before the user did.
     values["design"] = link.design or values["design"]
     is_own = user is not None and user.email == email
     return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=is_own, other=user)
 
 
-def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
+async def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     is_own = user is not None and user.user_id == verified.user_id
     if verified.is_change:
-        shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(_flow(link))}
+        shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(await _flow(link))}
         return page_response(render("accounts/email_changed.html", **shown))
     values["design"] = link.design or values["design"]
     return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=is_own, other=user)
 
 
-def _ended_link_page(refusal: LinkInvalid, form_target: str, link: EmailLink, *, change_email: str | None = None) -> Response:
+async def _ended_link_page(refusal: LinkInvalid, form_target: str, link: EmailLink, *, change_email: str | None = None) -> Response:
     """Return the page of a link that no longer works, with a form for a new one.
 
     `change_email` is where the user requests a change of address, if the link may have been the proof of one.
     """
-    values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(_flow(link))}
+    values = {"form_target": form_target, "change_email": change_email, "design": link.design, **links(await _flow(link))}
     return refused_form_page(refusal, "accounts/ended_link.html", **values)
 
 
@@ -123,14 +125,14 @@ async def reset_password_page() -> Response:
     link = await email_links.find(ports(), TokenPurpose.RESET_PASSWORD, link_token())
     reset = await accounts.find_reset(ports(), link.token)
     if reset is None:
-        return _refused_reset(LinkInvalid(), link)
+        return await _refused_reset(LinkInvalid(), link)
     return page_response(_form({"token": link.token}, reset, link.design))
 
 
-def _refused_reset(refusal: LinkInvalid, link: EmailLink) -> Response:
+async def _refused_reset(refusal: LinkInvalid, link: EmailLink) -> Response:
     if not wants_page():
         raise refusal
-    return _ended_link_page(refusal, FORGOT_PASSWORD_PATH, link)
+    return await _ended_link_page(refusal, FORGOT_PASSWORD_PATH, link)
 
 
 def _form(form: Mapping[str, str], reset: PasswordReset, design: Design | None, problem: str | None = None) -> Page:
@@ -166,14 +168,14 @@ async def reset_password() -> Response:
     application = await joining.application_to_open(ports(), link.continuation)
     reset = await accounts.find_reset(ports(), link.token)
     if reset is None:
-        return _refused_reset(LinkInvalid(), link)
+        return await _refused_reset(LinkInvalid(), link)
     try:
         await accounts.reset_password(ports(), caller(), link.token, form.get("new_password", ""), _kept_methods(form, reset))
     except LinkInvalid as refusal:
-        return _refused_reset(refusal, link)
+        return await _refused_reset(refusal, link)
     except Invalid as refusal:
         return page_response(_form(form, reset, link.design, refusal.message))
-    values: dict[str, Any] = {"reset": reset, "sign_in": links(_flow(link))["sign_in"], "application": application}
+    values: dict[str, Any] = {"reset": reset, "sign_in": links(await _flow(link))["sign_in"], "application": application}
     return page_response(render("accounts/password_reset_done.html", design=link.design, **values))
 
 

@@ -70,7 +70,10 @@ async def request_email(flow: Flow) -> Response:
 @describes_page({200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."})
 @in_flow
 async def code_page(flow: Flow) -> Response:
-    """Show the page for the code of the email."""
+    """Show the page for the code of the email.
+
+    If no email was sent, the browser continues at another step.
+    """
     challenge = await email_method.find_of_flow(ports(), flow)
     if challenge is None:
         return await step_page(flow)

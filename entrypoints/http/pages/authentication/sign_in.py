@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 
 from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
@@ -24,7 +24,7 @@ from core.kernel.rate_limits import FORGOT_PASSWORD, LOGIN, MFA_VERIFICATION
 from core.kernel.values import Email, EmailInvalid
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import redirect, safe_next, with_next
+from entrypoints.http.base.redirects import next_of, redirect, safe_next, with_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
@@ -42,7 +42,7 @@ from entrypoints.http.pages.flow.flows import (
     page_values,
     path_of,
 )
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, sign_in_again, sign_in_form
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again, sign_in_form
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
 from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
@@ -112,7 +112,10 @@ async def sign_in(flow: Flow) -> Response:
 )
 @in_flow
 async def code_page(flow: Flow) -> Response:
-    """Show the page for the second factor."""
+    """Show the page for the second factor.
+
+    If no first factor was shown, or too long ago, the browser continues at another step.
+    """
     return await step_page(flow, Step.SECOND_FACTOR)
 
 
@@ -141,6 +144,22 @@ async def sign_in_with_code(flow: Flow) -> Response:
         return refused_form_page(refusal, "authentication/sign_in_code.html", **await page_values(flow))
     except Unauthenticated as refusal:
         return await sign_in_again(refusal if isinstance(refusal, PreAuthInvalid) else PreAuthInvalid(), flow)
+
+
+@anyone
+@describes_page({303: "Start again at the sign-in page."})
+async def restart() -> Response:
+    """Start again a sign-in that began before an upgrade.
+
+    `next` is the path on this server to continue at after the sign-in.
+    """
+    fields = await read_form() if request.method == "POST" else request.args
+    return redirect(with_next(SIGN_IN_PATH, next_of(fields)), notice=UPGRADED)
+
+
+# The next release drops these pages of version 0.9.0.
+for _path, _name in (("code", "restart_at_code"), ("email/code", "restart_at_email_code")):
+    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", _name, restart, methods=["GET", "POST"])
 
 
 async def sign_in_browser(method: SignInMethod, flow: Flow) -> Response:

@@ -4,7 +4,6 @@ A page of a sign-in has two addresses: below `/app` for a sign-in to one of our 
 path of its flow. This module and `to_sign_in` alone know `next`.
 """
 
-import re
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
@@ -21,6 +20,7 @@ from core.federation import targets
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
+from core.kernel.errors import Forbidden
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
@@ -31,9 +31,7 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
-_FLOW: Final = re.compile(rf"{HOME_PATH}/flow/([0-9a-f-]{{36}})")
 View = Callable[..., Awaitable[Response]]
-UNSEEN: Final = "The browser fetched the URL ahead or for a frame, and a page would have to be shown."  # status 204
 
 
 def flow_route(routes: Blueprint, path: str, method: str) -> Callable[[View], View]:
@@ -52,6 +50,8 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
 
     @wraps(view)
     async def with_flow(flow_id: UUID | None = None) -> Response:
+        if request.method == "POST":
+            await read_form()  # refuse what is no form, whatever the flow
         try:
             return await view(await _page_flow() if flow_id is None else await flows.load_open(ports(), flow_id, cookies.device_cookie()))
         except FlowEnded:
@@ -90,17 +90,6 @@ def _start_of(service: Service) -> str | None:
     return uris.add_parameters(service.initiate_login_uri, {"iss": app_context().base_url})
 
 
-async def flow_at(path: str) -> Flow:
-    """Return the open flow of this browser at this path of `path_of`, or one to the page there."""
-    match = _FLOW.fullmatch(path)
-    if match is None:
-        return page_flow(path)
-    try:
-        return await flows.load_open(ports(), UUID(match[1]), cookies.device_cookie())
-    except FlowEnded:
-        return page_flow(path)
-
-
 def path_of(flow: Flow, step: str = "") -> str:
     """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
     if flow.is_stored:
@@ -119,15 +108,15 @@ def _prefix_of(flow: Flow) -> str:
     return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
 
 
-def begins_unseen() -> bool:
-    """Return whether nobody sees the page that this request asks for: it is fetched ahead, or for a frame, which our pages refuse."""
+class SignInUnseen(Forbidden):
+    """Open this page in a tab of the browser. A sign-in does not start in a frame, or in a page that is loaded ahead."""
+
+
+def require_tab() -> None:
+    """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in. Raises: SignInUnseen."""
     ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
-    return ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
-
-
-def no_page() -> Response:
-    """Return the response to a request that must begin no sign-in."""
-    return Response(b"", 204, {"Cache-Control": "no-store"})
+    if ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object"):
+        raise SignInUnseen
 
 
 def leads_to_request(flow: Flow) -> bool:

@@ -17,8 +17,12 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.pages.flow.flows import links, load_options, page_values, values_of
 from entrypoints.http.pages.form_pages import form_page, refused_form_page, session_form_token
 
-SIGNED_OUT, JOINED = "signed-out", "organization-joined"  # values of the notice cookie
-NOTICES: Final = {SIGNED_OUT: "You're signed out.", JOINED: "You've joined the organization. Sign in to continue."}
+SIGNED_OUT, JOINED, UPGRADED = "signed-out", "organization-joined", "upgraded"  # values of the notice cookie
+NOTICES: Final = {
+    SIGNED_OUT: "You're signed out.",
+    JOINED: "You've joined the organization. Sign in to continue.",
+    UPGRADED: "This sign-in began before an upgrade. Sign in again.",
+}
 
 
 async def sign_in_form(flow: Flow) -> Response:

@@ -80,7 +80,10 @@ def _present(flow: Flow, step: Step, requested: Step | None) -> Step:
 @describes_page(ANSWERS, changes_state=True)
 @in_flow
 async def continue_flow(flow: Flow) -> Response:
-    """Continue a sign-in at its next step."""
+    """Continue a sign-in at its next step.
+
+    A flow works only in the browser that began it.
+    """
     return await step_page(flow)
 
 
@@ -107,7 +110,10 @@ def _question(step: Step) -> None:
         return await step_page(flow, step, form.get("answer", ""))
 
     name = step.name.lower()
-    show.__doc__ = f"Ask the user about the step `{step.value}` of a sign-in."
+    show.__doc__ = f"""Ask the user about the step `{step.value}` of a sign-in.
+
+    If the sign-in is at another step, the browser continues there.
+    """
     answer.__doc__ = f"""Answer the question of the step `{step.value}`.
 
     `answer` is `continue` to agree, `select` to continue with this account, and every other value cancels.

@@ -83,6 +83,7 @@ async def show_preview(org_slug: str) -> Response:
         "needs_fresh_sign_in": False,
         "email_sign_in": ports().policy.email_sign_in,
         "is_unverified": False,
+        "flow": "/app",
         "offers_sign_up": False,
         "sign_up": "/app/sign-up",
         "forgot_password": "/app/forgot-password",

@@ -187,6 +187,19 @@ async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: P
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 
+async def test_a_ticket_that_was_used_starts_no_second_trip(
+    provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio
+) -> None:
+    """Not by the id of its flow either, which no page shows."""
+    callback = await open_ticket(provider_sign_in, await api_client.start_link())
+    [(flow, before)] = await run_sql(provider_sign_in.pool, "select id, t::text from sign_in_flows t")
+    for browser in (provider_sign_in.browser, FakeBrowser(app)):
+        answer = await browser.open(f"/auth/{provider_sign_in.name}?flow={flow}")
+        assert (answer.status, "no longer open" in answer.text) == (400, True)
+    assert await run_sql(provider_sign_in.pool, "select t::text from sign_in_flows t") == [(before,)]
+    assert leads_to(await provider_sign_in.browser.open(callback)) == PAGE
+
+
 async def test_a_provider_that_fails_links_nothing(provider_sign_in: ProviderSignIn, api_client: ApiClient) -> None:
     provider_sign_in.provider.refuses = "access_denied"
     assert (await provider_sign_in.browser.open(await open_ticket(provider_sign_in, await api_client.start_link()))).status == 400
