@@ -53,7 +53,6 @@ DEVICE: dict[str, object] = {
     "system": "Firefox 121.0 on Linux",
     "methods": "Password and Authenticator app",
     "used": TIME,
-    "methods": "password and authenticator app",
     "first": TIME,
     "location": "Geneva, CH",
     "address": "203.0.113.9",

@@ -127,7 +127,7 @@ def leads_to_request(flow: Flow) -> bool:
 
 def address_to_store(flow: Flow) -> str | None:
     """Return the address for the link of an email, which any browser can open, or None if it is the account page."""
-    address = targets.address(flow)
+    address = path_of(flow) if flow.target is Target.SAML else targets.address(flow)
     return None if address == ACCOUNT_PATH else address
 
 
