@@ -104,7 +104,7 @@ TO_SHOP: dict[str, object] = {
     "providers": {"Codehost": "/auth/codehost?next=%2F"},
     "needs_fresh_sign_in": True,
     "offers_sign_up": True,
-    "email_sign_in": True,
+    "other_ways": [("Email me a code", "/sign-in/email")],
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},

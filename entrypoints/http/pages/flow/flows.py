@@ -31,6 +31,10 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
+# The buttons of the sign-in page that send the address elsewhere: label, path of the step, and whether it is there.
+OTHER_WAYS: Final[tuple[tuple[str, str, Callable[[SignInOptions], bool]], ...]] = (
+    ("Email me a code", "/sign-in/email", lambda options: options.email_sign_in),
+)
 View = Callable[..., Awaitable[Response]]
 
 
@@ -165,7 +169,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
-        "email_sign_in": options.email_sign_in,
+        "other_ways": [way[:2] for way in OTHER_WAYS if way[2](options)],
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
