@@ -90,6 +90,7 @@ async def add_ticket(
         secret_hash=digest(secret),
         session_id=caller.session_id,
         first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
+        expires_at=expires_at,
     )
     trip = ProviderTrip(flow=flow, provider=provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
     if not await tx.provider_trips.start(trip, None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -80,18 +80,10 @@ class Flow:
         return self.proofs_expire_at is not None and self.proofs_expire_at > now
 
 
-def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: object) -> Flow:
+def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: Any) -> Flow:
     """Return a flow that is not stored yet."""
-    return Flow(
-        id=new_id(),
-        browser_hash=browser_hash,
-        target=target,
-        request=request,
-        begun_at=now,
-        expires_at=now + FLOW_TTL,
-        is_stored=False,
-        **values,  # type: ignore[arg-type]
-    )
+    times = {"begun_at": now, "expires_at": now + FLOW_TTL}
+    return Flow(id=new_id(), browser_hash=browser_hash, target=target, request=request, is_stored=False, **(times | values))
 
 
 @dataclass(frozen=True, slots=True)

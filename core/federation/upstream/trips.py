@@ -17,7 +17,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
-from core.authentication.flow.model import Flow, FlowEnded, ProviderTrip, Target, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, ProviderTrip, Target, new_flow
 from core.authentication.model.identities import ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
@@ -140,6 +140,7 @@ async def begin(
     flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
     if flow is None:
         return sign_in.request.path
+    flow = replace(flow, expires_at=ports.clock.now() + FLOW_TTL)
     return await _start(ports, caller, flow, provider, device_cookie, base_url)
 
 
