@@ -51,8 +51,8 @@ DEVICE: dict[str, object] = {
     "id": 7,
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
+    "methods": "Password and Authenticator app",
     "used": TIME,
-    "methods": "password and authenticator app",
     "first": TIME,
     "location": "Geneva, CH",
     "address": "203.0.113.9",
@@ -104,7 +104,7 @@ TO_SHOP: dict[str, object] = {
     "providers": {"Codehost": "/auth/codehost?next=%2F"},
     "needs_fresh_sign_in": True,
     "offers_sign_up": True,
-    "email_sign_in": True,
+    "other_ways": [("Email me a code", "/sign-in/email")],
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},

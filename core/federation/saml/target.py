@@ -178,9 +178,9 @@ async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destinat
     return Destination(service=service, offers_sign_up=False)
 
 
-def address(flow: Flow) -> str:
-    """Return the path of the flow: no other browser can begin again, because a request is used once."""
-    return f"{HOME_PATH}/flow/{flow.id}"
+def address(_flow: Flow) -> str:
+    """Return our own page: no other browser can begin again, because a request is used once."""
+    return HOME_PATH
 
 
 # Sign-ins through the API

@@ -450,6 +450,10 @@ PAGES: Final = """
 
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
+GET    /app/sign-in/code                             303  303  303  303  303
+POST   /app/sign-in/code                             303  303  303  303  303
+GET    /app/sign-in/email/code                       303  303  303  303  303
+POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
 GET    /app/flow/<uuid:flow_id>                      303  303  303  200  303
 GET    /app/flow/<uuid:flow_id>/sign-in              200  303  303  200  200
@@ -813,6 +817,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /api/auth/email-sign-in/verify": Request({"request_token": "{email_request_token}", "code": "{email_code}"}),
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
+    "POST /app/sign-in/code": Request(form={}),
+    "POST /app/sign-in/email/code": Request(form={}),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "GET /app/flow/<uuid:flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
     "POST /app/flow/<uuid:flow_id>/email": Request(

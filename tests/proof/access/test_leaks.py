@@ -56,7 +56,8 @@ _NEW = re.compile(  # the id in the page of something that was just created
     r"(?:(?<=/api-resources/)|(?<=/service-accounts/))[0-9a-f-]{36}(?=/(?:applications|credentials)$)"
 )
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
-_BEGUN = re.compile(r"(?<=^/app/flow/)[0-9a-f-]{36}")  # the id of the flow that a request begins
+
+_FLOW = re.compile(r"^/app/flow/[0-9a-f-]{36}")  # a new id in each request that begins a sign-in
 
 _NONCE = re.compile(r'nonce="[^"]+"|name="form_key" value="[^"]+"')  # random in each page
 
@@ -343,7 +344,7 @@ def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     if answer.headers.get("Content-Type") == SCIM_JSON:
         return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else tuple(sorted(answer.json))
     if answer.headers.get("Content-Type") != "application/json":
-        return answer.status, _DRAWN.sub("", _BEGUN.sub("", _NEW.sub("", answer.headers.get("Location", ""))))
+        return answer.status, _FLOW.sub("", _DRAWN.sub("", _NEW.sub("", answer.headers.get("Location", ""))))
     body = answer.json
     if answer.status >= 400:
         return answer.status, body["error"], body.get("error_description"), body["error_code"]

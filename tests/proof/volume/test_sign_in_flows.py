@@ -8,13 +8,13 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import pytest
+from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
 from core.authentication.flow.model import MAX_OPEN, Flow, Target, new_flow
 from core.kernel.connections import WEBSUITE
 from core.kernel.proofs import first_proof
@@ -57,7 +57,8 @@ INSERTS: Final[LiteralString] = """
            %(now)s + interval '10 minutes', case n when 2 then %(email_id)s end,
            case n when 2 then '{"address": null, "agent": null}' when 3 then '{"provider": "websuite", "scopes": null}' end::jsonb,
            case n when 2 then %(link)s when 3 then %(state)s end, case n when 2 then 'ada@example.com' end,
-           case n when 2 then %(user)s end, %(now)s, %(now)s + interval '10 minutes', %(now)s + n * interval '1 s', %(now)s + interval '1 day'
+           case n when 2 then %(user)s end, %(now)s, %(now)s + interval '10 minutes', %(now)s + n * interval '1 s',
+           %(now)s + interval '1 day'
     from generate_series(1, %(max_open)s) n"""
 PARAMETERS: Final = {
     "size": SIZE,

@@ -99,6 +99,7 @@ FORM_FIELDS = {
     "SAMLRequest": "The SAML request, encoded in Base64.",
     "SAMLResponse": "The SAML response, encoded in Base64.",
     "user_code": "The code that the device shows.",
+    "client_id": "The client id of the application.",
     "action": "`approve` or `deny`.",
 }
 
