@@ -187,6 +187,7 @@ async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, 
     await run_sql(pool, "update users set name = %s", f"A Name of {slug}")
     await spoil(pool, slug, text)
     await run_sql(pool, "update branding set logo_url = %s", text)
+    await run_sql(pool, "update sign_in_flows set request = replace(request, %s, '')", text)  # so that their pages open
     start = await mark(pool)
     try:
         for route, request in requests_with(text, await parameters(app, world)):
