@@ -529,7 +529,7 @@ VIOLATIONS: Mapping[str, str] = {
         select u.id from users u
         where u.mfa_enabled_at is null
           and (exists (select 1 from backup_codes c where c.user_id = u.id)
-               or exists (select 1 from sign_in_flows f where f.user_id = u.id)
+               or exists (select 1 from sign_in_flows f where f.user_id = u.id and f.proofs <> '[]')
                or exists (select 1 from mfa f where f.user_id = u.id and f.codes_salt is not null))""",
 }
 
