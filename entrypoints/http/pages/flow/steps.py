@@ -7,7 +7,8 @@ from quart import Blueprint, Response
 
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, Target
-from core.authentication.flow.steps import Asked, Step
+from core.authentication.flow.steps import Step
+from core.federation.destination import Asked
 from core.kernel.callers import Visitor
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.redirects import redirect
@@ -61,7 +62,7 @@ async def step_page(flow: Flow, requested: Step | None = None, answer: str | Non
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
     if step in FORMS:
-        return await FORMS[step](flow)
+        return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user)
 
