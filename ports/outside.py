@@ -145,11 +145,9 @@ class IdentityProviders(Protocol):
     words, none of the provider's. Every asynchronous method returns within 10 s.
     """
 
-    def platform(self) -> tuple[Connection, ...]:
-        """Return the connections of the platform that are set up. Services with their own credentials can use them, too."""
-
-    def find(self, slug: ConnectionSlug) -> Connection | None:
-        """Return the connection with this slug, or None if it is not set up."""
+    @property
+    def connections(self) -> Mapping[ConnectionSlug, Connection]:
+        """Return the connections that are set up. Services with their own credentials can use them, too."""
 
     def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
         """Return the URL that a browser is sent to, and from which it returns to `request.redirect_uri` with a code.

@@ -46,19 +46,13 @@ class HttpProviders:
     """Implements `ports.outside.IdentityProviders`."""
 
     def __init__(self, connections: Iterable[Connection], clock: Clock, *, deadline: float = DEADLINE) -> None:
-        self._connections = {connection.slug: connection for connection in connections}
+        self.connections = {connection.slug: connection for connection in connections}
         self._clock = clock
         self._http = UpstreamHttp(deadline, MAX_CONCURRENT)
-        self._keys = {slug: ProviderKeys(clock) for slug in self._connections}
-
-    def platform(self) -> tuple[Connection, ...]:
-        return tuple(self._connections.values())
-
-    def find(self, slug: ConnectionSlug) -> Connection | None:
-        return self._connections.get(slug)
+        self._keys = {slug: ProviderKeys(clock) for slug in self.connections}
 
     def authorization_url(self, provider: ConnectionSlug, request: AuthenticationRequest) -> str:
-        connection = self._connections[provider]
+        connection = self.connections[provider]
         settings = connection.settings
         scopes = settings.scopes if request.scopes is None else tuple(request.scopes)
         fields = {
@@ -102,7 +96,7 @@ class HttpProviders:
     async def _connect(self, provider: ConnectionSlug) -> AsyncIterator["_Requests"]:
         """Open the way for all requests about one user, within the deadline. Failures are logged and raised as ProviderFailed."""
         try:
-            connection = self._connections.get(provider) or _fail("it is not configured")
+            connection = self.connections.get(provider) or _fail("it is not configured")
             try:
                 async with self._http.connect() as client:
                     yield _Requests(client, connection)

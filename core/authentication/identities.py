@@ -19,8 +19,7 @@ from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
-from core.authentication.flow.challenges import ProviderTrip
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import ProviderTrip, Target, new_flow
 from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
@@ -91,6 +90,7 @@ async def add_ticket(
         secret_hash=digest(secret),
         session_id=caller.session_id,
         first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
+        expires_at=expires_at,
     )
     trip = ProviderTrip(flow=flow, provider=provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
     if not await tx.provider_trips.start(trip, None):

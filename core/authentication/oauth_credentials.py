@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def platform_providers(ports: Ports) -> frozenset[ConnectionSlug]:
     """Return the providers where the platform itself is a client. Users can sign in through them without a service, and link accounts."""
-    return frozenset(connection.slug for connection in ports.providers.platform() if connection.settings.client is not None)
+    return frozenset(connection.slug for connection in ports.providers.connections.values() if connection.settings.client is not None)
 
 
 async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | None, service_id: UUID | None) -> ProviderClient:
@@ -35,7 +35,7 @@ async def load_client(ports: Ports, provider: ConnectionSlug, org_id: UUID | Non
             own = await read.oauth_credentials.load_client(org_id, service_id, provider)
         if own is not None:
             return own
-    connection = ports.providers.find(provider)
+    connection = ports.providers.connections.get(provider)
     return (connection and connection.settings.client) or refuse(ProviderUnknown)
 
 

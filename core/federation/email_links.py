@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EmailLink:
+class AccountLink:
     """A link in an email about an account. It may be used, expired or unknown."""
 
     token: str = field(repr=False)
@@ -30,14 +30,14 @@ class EmailLink:
     design: Design | None  # of the page behind the link; None for the platform's design
 
 
-async def find(ports: Ports, purpose: TokenPurpose, token: str) -> EmailLink:
+async def find(ports: Ports, purpose: TokenPurpose, token: str) -> AccountLink:
     """Return the link with this token. It is not used up."""
     design = await branding.get_design_of_link(ports, purpose, token)
-    return EmailLink(token, await accounts.find_continuation(ports, purpose, token), design)
+    return AccountLink(token, await accounts.find_continuation(ports, purpose, token), design)
 
 
 async def verify(
-    ports: Ports, caller: Caller, link: EmailLink, user: Visitor | None, flow: Flow, cookie: str | None, client: PresentedDevice
+    ports: Ports, caller: Caller, link: AccountLink, user: Visitor | None, flow: Flow, cookie: str | None, client: PresentedDevice
 ) -> VerifiedEmail | BrowserSignIn | Flow:
     """Verify the address that the link was sent to. In the browser of the sign-up, also sign the user in.
 

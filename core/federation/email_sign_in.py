@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.challenges import EmailChallenge
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import EmailChallenge, Flow, Target, new_flow
 from core.authentication.methods import email as email_method
 from core.authentication.methods.email import EmailCode
 from core.authentication.model.login import EmailSignInOrigin, PreAuthToken

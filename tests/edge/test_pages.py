@@ -51,6 +51,7 @@ DEVICE: dict[str, object] = {
     "id": 7,
     "name": "Laptop",
     "system": "Firefox 121.0 on Linux",
+    "methods": "Password and Authenticator app",
     "used": TIME,
     "first": TIME,
     "location": "Geneva, CH",
@@ -103,7 +104,7 @@ TO_SHOP: dict[str, object] = {
     "providers": {"Codehost": "/auth/codehost?next=%2F"},
     "needs_fresh_sign_in": True,
     "offers_sign_up": True,
-    "email_sign_in": True,
+    "other_ways": [("Email me a code", "/sign-in/email")],
 }
 PAGES: dict[str, dict[str, object]] = {
     "home.html": {},
@@ -395,6 +396,7 @@ WITHOUT_FORMS = {
     "accounts/password_reset_done.html",
     "accounts/undone.html",
     "authentication/email_sign_in_ended.html",
+    "authentication/flow_ended.html",
     "authentication/kept_form_ended.html",
     "authentication/not_confirmed.html",
     "error.html",

@@ -48,6 +48,6 @@ def test_ports_import_only_the_model_and_no_model_mentions_a_port() -> None:
     graph = grimp.build_graph("core", "ports", cache_dir=None, exclude_type_checking_imports=False)
     ports = {module for module in graph.modules if module.startswith("ports")}
     imported = {module for port in ports for module in graph.find_modules_directly_imported_by(port)} - ports
-    models = {module for module in graph.modules if ".model." in module or module.startswith("core.kernel.")}
+    models = {module for module in graph.modules if ".model." in f"{module}." or module.startswith("core.kernel.")}
     assert sorted(imported - models) == []
     assert [module for module in sorted(models) if graph.find_upstream_modules(module) - models - {"core", "core.kernel"}] == []

@@ -13,7 +13,7 @@ from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.challenges import ChallengeOrigin, EmailAttempt, EmailChallenge
+from core.authentication.flow.model import ChallengeOrigin, EmailAttempt, EmailChallenge
 from core.kernel.values import Email
 
 

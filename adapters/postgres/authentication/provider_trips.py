@@ -10,7 +10,7 @@ from adapters.postgres.authentication.flows import FLOW, FlowRepository, add_flo
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Row
-from core.authentication.flow.challenges import ProviderTrip
+from core.authentication.flow.model import ProviderTrip
 from core.kernel.connections import ConnectionSlug
 
 TRIP: Final = Record(

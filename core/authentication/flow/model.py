@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
+from core.accounts.model.devices import Location
 from core.accounts.model.mfa import MfaEnrollment
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.callers import ServiceContext
+from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Proofs
-from core.kernel.values import new_id
+from core.kernel.values import Email, new_id
 
 FLOW_TTL: Final = timedelta(hours=24)  # after the last step
 CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
@@ -78,18 +80,10 @@ class Flow:
         return self.proofs_expire_at is not None and self.proofs_expire_at > now
 
 
-def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: object) -> Flow:
+def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: Any) -> Flow:
     """Return a flow that is not stored yet."""
-    return Flow(
-        id=new_id(),
-        browser_hash=browser_hash,
-        target=target,
-        request=request,
-        begun_at=now,
-        expires_at=now + FLOW_TTL,
-        is_stored=False,
-        **values,  # type: ignore[arg-type]
-    )
+    times = {"begun_at": now, "expires_at": now + FLOW_TTL}
+    return Flow(id=new_id(), browser_hash=browser_hash, target=target, request=request, is_stored=False, **(times | values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +94,60 @@ class CodeAttempt:
     account: Account
     enrollment: MfaEnrollment | None
     blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+# Challenges: of a flow, only the newest one counts
+
+
+@dataclass(frozen=True, slots=True)
+class ChallengeOrigin:
+    """The client that asked for an email."""
+
+    address: str | None
+    agent: str | None
+    location: Location | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmailChallenge:
+    """The newest email of a flow. The address may have no account. Times are UTC."""
+
+    id: UUID  # also the id of the email
+    flow: Flow
+    email: Email
+    origin: ChallengeOrigin
+    begun_at: datetime
+    expires_at: datetime
+    user_id: UUID | None = None  # None until the email is prepared, and for an address without an account
+
+
+@dataclass(frozen=True, slots=True)
+class EmailAttempt:
+    """A counted attempt at the code of an email."""
+
+    challenge: EmailChallenge
+    code: str | None = field(repr=False)  # None until the email is prepared
+    subject: bytes  # the key of the counter
+    blocked_until: datetime | None  # UTC; set if the attempt must be refused without a check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderTrip:
+    """The trip of a browser to an identity provider, or the ticket for one. Times are UTC."""
+
+    flow: Flow
+    provider: ConnectionSlug
+    scopes: tuple[str, ...] | None = None  # configured for the service, or None for the default
+    user_id: UUID | None = None  # the user who must return, to link an account or to reauthenticate
+    begun_at: datetime
+    expires_at: datetime
+
+    @property
+    def org_id(self) -> UUID | None:
+        """The organization of the service for which the identity is found and linked."""
+        return None if self.flow.target is Target.SAML else self.flow.org_id
+
+    @property
+    def service_id(self) -> UUID | None:
+        """That service, or None for the platform, also if the user goes on with SAML."""
+        return None if self.flow.target is Target.SAML else self.flow.service_id

@@ -23,9 +23,8 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge
 from core.authentication.flow.methods import Proved
-from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded
+from core.authentication.flow.model import FLOW_TTL, ChallengeOrigin, EmailChallenge, Flow, FlowEnded
 from core.authentication.flow.prove import record_failure
 from core.authentication.model.login import (
     EMAIL,

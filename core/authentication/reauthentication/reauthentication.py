@@ -86,7 +86,7 @@ async def _providers(ports: Ports, read: Reading | Transaction, caller: Person, 
     linked = {identity.provider for identity in await read.identities.list_of_user(account.id, None)} & platform_providers(ports)
     return tuple(
         connection.slug
-        for connection in ports.providers.platform()
+        for connection in ports.providers.connections.values()
         if connection.slug in linked and (connection.can_reauthenticate or account.password_hash is None)
     )
 

@@ -13,9 +13,8 @@ from core.accounts.model.accounts import Account, AccountOrigin, EmailNotFree
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import ServiceNotFound
-from core.authentication.flow.challenges import ProviderTrip
 from core.authentication.flow.methods import Proved
-from core.authentication.flow.model import Flow
+from core.authentication.flow.model import Flow, ProviderTrip
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import ProviderEmailMissing, ProviderEmailTaken, ProviderStateUnknown

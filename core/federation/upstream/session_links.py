@@ -10,8 +10,7 @@ from core.accounts import events as accounts_events
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.authentication.flow.challenges import ProviderTrip
-from core.authentication.flow.model import Target
+from core.authentication.flow.model import ProviderTrip, Target
 from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.sessions import OtherIdentity
 from core.authentication.reauthentication import reauthentication

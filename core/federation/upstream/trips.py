@@ -17,8 +17,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
-from core.authentication.flow.challenges import ProviderTrip
-from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, ProviderTrip, Target, new_flow
 from core.authentication.model.identities import ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
@@ -115,7 +114,7 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
     A provider is available if the platform or the application that waits for the flow has credentials there.
     With `fresh_only`, return only providers that can reauthenticate the user.
     """
-    configured = [connection.slug for connection in ports.providers.platform() if connection.can_reauthenticate or not fresh_only]
+    configured = [connection.slug for connection in ports.providers.connections.values() if connection.can_reauthenticate or not fresh_only]
     available = oauth_credentials.platform_providers(ports)
     if configured and service is not None:
         async with ports.storage.reading() as read:
@@ -141,6 +140,7 @@ async def begin(
     flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
     if flow is None:
         return sign_in.request.path
+    flow = replace(flow, expires_at=ports.clock.now() + FLOW_TTL)
     return await _start(ports, caller, flow, provider, device_cookie, base_url)
 
 
@@ -243,7 +243,7 @@ async def _start(
 
 def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
     provider = parse_provider(provider_name)
-    if ports.providers.find(provider) is None:
+    if provider not in ports.providers.connections:
         raise ProviderUnknown
     return provider
 
@@ -276,7 +276,7 @@ def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
     It is that of the trip: in a flow that has been open for hours, the provider may have asked before.
     """
     if trip.flow.target is Target.REAUTHENTICATION:
-        connection = ports.providers.find(trip.provider)
+        connection = ports.providers.connections.get(trip.provider)
         return trip.begun_at if connection is not None and connection.can_reauthenticate else None
     return trip.begun_at if trip.flow.wants_fresh else None
 
@@ -345,7 +345,7 @@ async def _fetch_identity(
     ProviderUnknown.
     """
     try:
-        connection = ports.providers.find(trip.provider)
+        connection = ports.providers.connections.get(trip.provider)
         if answer.issuer is not None and not (connection and connection.is_issuer(answer.issuer)):
             raise ProviderAnswerInvalid
         if not _CODE_OR_ERROR.fullmatch(answer.error or answer.code or ""):

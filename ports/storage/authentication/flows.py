@@ -6,8 +6,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.challenges import EmailAttempt, EmailChallenge, ProviderTrip
-from core.authentication.flow.model import CodeAttempt, Flow
+from core.authentication.flow.model import CodeAttempt, EmailAttempt, EmailChallenge, Flow, ProviderTrip
 from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
 from core.kernel.values import Email

@@ -14,8 +14,7 @@ from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.challenges import ChallengeOrigin, EmailAttempt, EmailChallenge
-from core.authentication.flow.model import MAX_OPEN, Flow, Target, new_flow
+from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailAttempt, EmailChallenge, Flow, Target, new_flow
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
 from ports.crypto import SealBroken

@@ -10,8 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Flow, ProviderTrip, Target, new_flow
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest

@@ -38,7 +38,7 @@ class Case:
     @property
     def connection(self) -> Connection:
         """Return the connection as our adapter knows it."""
-        connection = self.providers.find(self.provider)
+        connection = self.providers.connections.get(self.provider)
         assert connection is not None
         return connection
 

@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from adapters.http.providers import HttpProviders
-from core.kernel.connections import CODEHOST, WEBSUITE
+from core.kernel.connections import CODEHOST
 from core.kernel.providers import ProviderClient
 from tests.contracts.identity_providers.case import REDIRECT_URI, Case, make_request
 from tests.fakes.outside import FakeClock
@@ -59,13 +59,12 @@ async def test_codehost_has_no_fresh_sign_in(codehost: Case) -> None:
 
 def test_a_provider_without_settings_is_unknown(clock: FakeClock) -> None:
     providers = HttpProviders([], clock)
-    assert providers.find(WEBSUITE) is None
-    assert providers.platform() == ()
+    assert providers.connections == {}
 
 
 async def test_a_provider_without_a_platform_client_is_known(case: Case) -> None:
     case.use(client=None)
-    assert case.providers.platform() == (case.connection,)
+    assert case.providers.connections == {case.provider: case.connection}
     assert case.connection.settings.client is None
     client = ProviderClient("of-a-service", "its secret")
     case.server.clients[client.client_id] = client.client_secret

@@ -24,7 +24,7 @@ from tests.support.builders import EMAIL, Api, add_account, run_sql
 from tests.support.mfa import add_mfa
 from tests.support.refusals import FORBIDDEN, refused
 from tests.support.saml import SamlApplication, posted_response
-from tests.support.saml.browser import SamlBrowser
+from tests.support.saml.browser import SamlBrowser, sign_in_over_api
 from tests.support.tenants import Tenant
 
 pytestmark = pytest.mark.slow
@@ -175,6 +175,20 @@ async def test_a_fresh_sign_in_with_a_second_factor_counts(
     assert is_step(leads_to(await provider_sign_in.complete(flow=flow_of(path))), "code")
     assert not has_assertion((await browser.open(path)).text)
     assert leads_to(await browser.show_code(factor.code())) == path
+    assert posted_response(await browser.open(path)).name_id == EMAIL
+
+
+async def test_a_provider_still_works_after_a_sign_in_over_the_api(
+    provider_sign_in: ProviderSignIn, api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
+) -> None:
+    """SAML has no identities of its own: the one that is linked on the platform signs in."""
+    await link(provider_sign_in, user)
+    continuation = await browser.start_sign_on(shop)
+    path = action_of(await browser.open(continuation)).removesuffix("/sign-in")
+    assert (await sign_in_over_api(api, continuation)).status == 200
+    before = await provider_sign_in.identities()
+    assert leads_to(await provider_sign_in.complete(flow=flow_of(path))) == path
+    assert [(row[:5]) for row in await provider_sign_in.identities()] == [row[:5] for row in before]
     assert posted_response(await browser.open(path)).name_id == EMAIL
 
 

@@ -111,6 +111,18 @@ async def test_cookies_of_failed_sign_ons_are_deleted_too(browser: SamlBrowser, 
     assert [name for name in browser.cookies if name.startswith("gatehouse-saml-")] == []
 
 
+async def test_a_browser_keeps_its_twenty_newest_sign_ons(
+    browser: SamlBrowser, shop: SamlApplication, pool: Pool, clock: FakeClock
+) -> None:
+    steps = []
+    for _ in range(21):
+        clock.advance(timedelta(seconds=1))
+        steps.append(action_of(await browser.open(await browser.start_sign_on_by_post(shop))))
+    assert await run_sql(pool, "select count(*) from sign_in_flows where closed_at is null") == [(20,)]
+    assert "no longer open" in (await browser.open(steps[0])).text
+    assert action_of(await browser.open(steps[1])) == steps[1]
+
+
 async def test_the_second_factor_is_required(browser: SamlBrowser, shop: SamlApplication, factor: Authenticator) -> None:
     after = await browser.start_sign_on(shop)
     code = await browser.sign_in_at(after)

@@ -7,7 +7,7 @@ import pytest
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
 from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, EventTarget
 
 WEBHOOKS = [
     "user.login.success",
@@ -92,14 +92,14 @@ def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
 
 def test_the_targets_are_the_documented_ones() -> None:
     documented = {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
-    assert {*Target} == {*documented, "api_resource", "service_account", "personal_token", "signing_key"}
+    assert {*EventTarget} == {*documented, "api_resource", "service_account", "personal_token", "signing_key"}
     # The last two are filters only. Their events have the target type organization (decision 227).
-    assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
+    assert not {EventTarget.DOMAIN, EventTarget.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 
 
 def test_the_catalogue_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
-        EVENT_KINDS["x"] = EventKind("x", "X", "x", Target.USER)  # type: ignore[index]
+        EVENT_KINDS["x"] = EventKind("x", "X", "x", EventTarget.USER)  # type: ignore[index]
 
 
 def test_events_of_accounts_have_their_data() -> None:

@@ -100,14 +100,19 @@ def attempts(route: str, spy: str, world: World, secrets: Secrets) -> Iterator[A
     for name, schema in fields_of_query(route).items():
         for value in values(name):
             if allows(schema, value):
-                yield Attempt(replace(plain, query={**plain.query, name: value}), (value,), f"?{name}=")
+                yield Attempt(replace(plain, query={**plain.query, name: literal(value)}), (value,), f"?{name}=")
     for where, schema, put in bodies(route, plain.body or {}):
         for value in values(where) if _REFERENCE.search(where) else FEW:
             if allows(schema, value):
-                yield Attempt(replace(plain, body=put(value)), (value,), f"body.{where}")
+                yield Attempt(replace(plain, body=put(literal(value))), (value,), f"body.{where}")
     for name in plain.form or ():
         for value in values(name) if _REFERENCE.search(name) else FEW:
-            yield Attempt(replace(plain, form={**(plain.form or {}), name: value}), (value,), f"form.{name}")
+            yield Attempt(replace(plain, form={**(plain.form or {}), name: literal(value)}), (value,), f"form.{name}")
+
+
+def literal(text: str) -> str:
+    """Return the text of a request that sends this value. Requests of sign-ons in the database have braces."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def kind_of(name: str) -> frozenset[str]:

@@ -10,8 +10,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.accounts.model.mfa import MfaEvent
 from core.authentication.browser import form_token
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Target, new_flow
 from core.authentication.model.login import new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from markupsafe import escape
+
 from tests.proof.access.decoys import DECOYS, ID, texts
 from tests.proof.access.state import State
 from tests.proof.access.world import HOME, SLUGS, World, reason_of
@@ -96,7 +98,8 @@ class Secrets:
         if not candidates:
             return []
         for one in sent:
-            for form in (one, quote_plus(one), quote(one, safe="")):  # pages also have the request in links
+            # Pages have the request in links too. They, and JSON, escape quotes.
+            for form in (one, quote_plus(one), quote(one, safe=""), str(escape(one)), json.dumps(one)[1:-1]):
                 rest = rest.replace(form.lower(), "")
         request = " ".join(sent).lower()
         return [f"{column}: {text}" for text, column in candidates if text in (rest if text in request else response)]

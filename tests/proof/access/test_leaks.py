@@ -57,6 +57,8 @@ _NEW = re.compile(  # the id in the page of something that was just created
 )
 _DRAWN = re.compile(r"&(state|nonce|code_challenge)=[A-Za-z0-9_-]{43}(?=&|$)")  # random in each redirect to a provider
 
+_FLOW = re.compile(r"^/app/flow/[0-9a-f-]{36}")  # a new id in each request that begins a sign-in
+
 _NONCE = re.compile(r'nonce="[^"]+"|name="form_key" value="[^"]+"')  # random in each page
 
 _SID = re.compile(r'"sid": "[0-9a-f-]{36}"')  # random in each preview of a sign-in, which begins no session
@@ -130,6 +132,7 @@ LISTED_ON_PURPOSE = {
 # Changes of the home organization's rows that a route may cause, by route and table.
 CHANGED_ON_PURPOSE = {
     ("GET /auth/<provider:provider>", "sign_in_flows"): "the request of the browser, as it was sent",
+    ("GET /auth/authorize", "sign_in_flows"): "the request of the browser, as it was sent",
     ("DELETE /api/privacy/forget/<user_id>", "invitations"): "invitations of an anonymized address end (security Y-2)",
     ("DELETE /api/privacy/forget/<user_id>", "audit_log"): "the address is removed from the log",
     ("DELETE /api/privacy/forget/<user_id>", "audit_totals"): "the log changed",
@@ -341,7 +344,7 @@ def outcome(route: str, answer: Answer) -> tuple[object, ...]:
     if answer.headers.get("Content-Type") == SCIM_JSON:
         return answer.status, answer.text if answer.status >= 400 or route in LOOKS_ONLY else tuple(sorted(answer.json))
     if answer.headers.get("Content-Type") != "application/json":
-        return answer.status, _DRAWN.sub("", _NEW.sub("", answer.headers.get("Location", "")))
+        return answer.status, _FLOW.sub("", _DRAWN.sub("", _NEW.sub("", answer.headers.get("Location", ""))))
     body = answer.json
     if answer.status >= 400:
         return answer.status, body["error"], body.get("error_description"), body["error_code"]

@@ -8,13 +8,13 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import pytest
+from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
 from core.authentication.flow.model import MAX_OPEN, Flow, Target, new_flow
 from core.kernel.connections import WEBSUITE
 from core.kernel.proofs import first_proof

@@ -9,7 +9,6 @@ from quart import Blueprint, Response
 
 from core.authentication import oauth_credentials
 from core.authentication.model import identities as oauth_credentials_model
-from core.authentication.model.identities import ServiceOAuthCredentials
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
@@ -60,10 +59,6 @@ class OAuthCredentialsResponse(ResponseModel):
     updated_at: Timestamp = Field(description="When the credentials were last set.")
 
 
-def _to_response(credentials: ServiceOAuthCredentials) -> OAuthCredentialsResponse:
-    return OAuthCredentialsResponse.of(credentials, has_secret=True)
-
-
 def existing_provider(view: View) -> View:
     """Decorate a route with `<provider>`, so that an unknown provider is refused before the body is validated."""
 
@@ -88,7 +83,7 @@ async def put_oauth_credentials(
     The service then signs users in with its own OAuth client instead of the platform's. The request replaces earlier credentials.
     """
     credentials = await oauth_credentials.put(ports(), acting(), service_slug, provider, data.client_id, data.client_secret)
-    return _to_response(credentials)
+    return OAuthCredentialsResponse.of(credentials, has_secret=True)
 
 
 @routes.get(PATH)
@@ -101,7 +96,8 @@ async def get_oauth_credentials(org_slug: str, service_slug: str, provider: Prov
 
     The client secret is never returned. The response is 404 if the service uses the credentials of the platform.
     """
-    return _to_response(await oauth_credentials.load(ports(), acting(), service_slug, provider))
+    credentials = await oauth_credentials.load(ports(), acting(), service_slug, provider)
+    return OAuthCredentialsResponse.of(credentials, has_secret=True)
 
 
 @routes.delete(PATH)

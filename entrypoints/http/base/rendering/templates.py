@@ -23,7 +23,7 @@ from core.tenancy.model.settings import Design, derive_palette
 from entrypoints.http.base.context import ports
 from entrypoints.http.base.rendering.assets import HTTP, asset_url
 from entrypoints.http.base.rendering.form_targets import form_action, referrer_policy
-from entrypoints.http.base.rendering.labels import label
+from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from ports.outside import EmailMessage
 
 
@@ -60,6 +60,7 @@ def _environment() -> Environment:
         "max_name_length": MAX_NAME_LENGTH,
         "mfa_setup_minutes": int(SETUP_TTL.total_seconds() // 60),
         "asset_url": asset_url,
+        "sign_in_methods": sign_in_methods,
         "form_key": partial(token_urlsafe, 16),
         "css": Markup((HTTP / "assets" / "pages.css").read_text("utf-8")),  # noqa: S704  (a file of this package)
     }

@@ -17,7 +17,7 @@ class Details(TypedDict, total=False):
 
     query: Mapping[str, str]  # required query parameters with their descriptions
     optional: Mapping[str, str]  # optional query parameters
-    form: Sequence[str]  # the names of the required form fields
+    form: Sequence[str] | Mapping[str, str]  # the names of the required form fields, or optional ones with their descriptions
     other_content_types: Sequence[str]  # of the same responses, beside `content_type`
     changes_state: bool  # GET has side effects, as for a link in an email; HEAD must not cause them (security G-2)
     request_schema: Mapping[str, Any]  # of the JSON body
@@ -33,7 +33,7 @@ class RouteDocs:
     content_type: str | None = None  # of the responses
     query: Mapping[str, str] = field(default_factory=dict)
     optional: Mapping[str, str] = field(default_factory=dict)
-    form: Sequence[str] = ()
+    form: Sequence[str] | Mapping[str, str] = ()
     other_content_types: Sequence[str] = ()
     changes_state: bool = False
     request_schema: Mapping[str, Any] | None = None

@@ -99,6 +99,7 @@ FORM_FIELDS = {
     "SAMLRequest": "The SAML request, encoded in Base64.",
     "SAMLResponse": "The SAML response, encoded in Base64.",
     "user_code": "The code that the device shows.",
+    "client_id": "The client id of the application.",
     "action": "`approve` or `deny`.",
 }
 
@@ -208,12 +209,11 @@ def _complete_body(operation: dict[str, Any], docs: RouteDocs) -> None:
         operation["requestBody"]["required"] = not {"required", "minProperties"}.isdisjoint(content["schema"])
 
 
-def _form(names: Sequence[str]) -> dict[str, Any]:
-    fields = {name: {"type": "string", "description": FORM_FIELDS[name]} for name in names}
-    return {
-        "required": True,
-        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "required": list(names), "properties": fields}}},
-    }
+def _form(names: Sequence[str] | Mapping[str, str]) -> dict[str, Any]:
+    optional = names if isinstance(names, Mapping) else {}
+    fields = {name: {"type": "string", "description": optional.get(name) or FORM_FIELDS[name]} for name in names}
+    required = {} if optional else {"required": list(names)}
+    return {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", **required, "properties": fields}}}}
 
 
 def _error_statuses(rule: Rule, method: str, docs: RouteDocs, access: Access, *, has_body: bool) -> set[int]:

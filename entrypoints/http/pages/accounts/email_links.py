@@ -13,7 +13,7 @@ from core.accounts.model.email_queue import EmailKind, SecurityNotice, TokenPurp
 from core.authentication import joining
 from core.authentication.flow.model import Flow
 from core.federation import email_links, targets
-from core.federation.email_links import EmailLink
+from core.federation.email_links import AccountLink
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
 from core.kernel.errors import Invalid
@@ -80,13 +80,13 @@ async def _verify_for_program() -> Response:
     return Response(Message(message="The address is verified.").model_dump_json(), content_type="application/json")
 
 
-async def _flow(link: EmailLink) -> Flow:
+async def _flow(link: AccountLink) -> Flow:
     """Return the flow in which this browser asked for the email, or one that continues at the address in the link."""
     flow = page_flow(safe_next(link.continuation.next_path or ACCOUNT_PATH))
     return await targets.find_open(ports(), flow.request, cookies.device_cookie()) or flow if leads_to_request(flow) else flow
 
 
-async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
+async def _refused_verification(refusal: LinkInvalid, link: AccountLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     email = await accounts.find_verified_email(ports(), link.token)
     if email is None:
         return await _ended_link_page(refusal, RESEND_VERIFICATION_PATH, link, change_email=EMAIL_PATH)
@@ -96,7 +96,7 @@ async def _refused_verification(refusal: LinkInvalid, link: EmailLink, user: Vis
     return refused_form_page(refusal, "accounts/verified.html", **values, email=email, is_signed_in=is_own, other=user)
 
 
-async def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor | None, values: dict[str, Any]) -> Response:
+async def _verified_page(verified: VerifiedEmail, link: AccountLink, user: Visitor | None, values: dict[str, Any]) -> Response:
     is_own = user is not None and user.user_id == verified.user_id
     if verified.is_change:
         shown = {"design": link.design, "email": verified.email, "is_own": is_own, **links(await _flow(link))}
@@ -105,7 +105,7 @@ async def _verified_page(verified: VerifiedEmail, link: EmailLink, user: Visitor
     return form_page("accounts/verified.html", **values, email=verified.email, is_signed_in=is_own, other=user)
 
 
-async def _ended_link_page(refusal: LinkInvalid, form_target: str, link: EmailLink, *, change_email: str | None = None) -> Response:
+async def _ended_link_page(refusal: LinkInvalid, form_target: str, link: AccountLink, *, change_email: str | None = None) -> Response:
     """Return the page of a link that no longer works, with a form for a new one.
 
     `change_email` is where the user requests a change of address, if the link may have been the proof of one.
@@ -129,7 +129,7 @@ async def reset_password_page() -> Response:
     return page_response(_form({"token": link.token}, reset, link.design))
 
 
-async def _refused_reset(refusal: LinkInvalid, link: EmailLink) -> Response:
+async def _refused_reset(refusal: LinkInvalid, link: AccountLink) -> Response:
     if not wants_page():
         raise refusal
     return await _ended_link_page(refusal, FORGOT_PASSWORD_PATH, link)

@@ -38,7 +38,7 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page
+from entrypoints.http.pages.flow.flows import require_tab
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -64,7 +64,6 @@ class ProviderConverter(BaseConverter):
 @refuses(400, 403, 404)
 @describes_page(
     {
-        204: UNSEEN,
         302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
     },
     optional=PARAMETERS,
@@ -79,8 +78,7 @@ async def start(provider: str) -> Response:
     `org` alone as in the answer of `POST /api/auth/lookup-email`, the user signs in to their own
     account.
     """
-    if begins_unseen():
-        return no_page()
+    require_tab()
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)

@@ -38,7 +38,7 @@ from entrypoints.http.edge.forms import read_request_of_application
 from entrypoints.http.edge.limits import keep_taken, limited_if_refused, take_token
 from entrypoints.http.edge.openapi import describes_page, refuses
 from entrypoints.http.edge.queries import joined_query, repeatable
-from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page, path_of
+from entrypoints.http.pages.flow.flows import path_of, require_tab
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -84,7 +84,6 @@ PARAMETERS: Final = {
 @describes_page(
     {
         200: "The page that brings the answer to the application.",
-        204: UNSEEN,
         303: "Redirect to the redirect URI with a code or an error, or to the next page of the sign-in.",
     },
     optional=PARAMETERS,
@@ -127,8 +126,7 @@ async def _answer(authorization: Authorization, user: Visitor | None, provider: 
     if user is None:  # only this answer, and an error, count for a browser without a session
         await take_token(())
         await keep_taken(cookies.browser_id())
-    if begins_unseen():
-        return no_page()
+    require_tab()
     flow = await target.begin(ports(), user or caller(), user, waiting, browser)
     return redirect(path_of(flow, f"/{outcome.step.value}"))
 
@@ -160,8 +158,8 @@ async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | N
 
 @routes.post(AUTHORIZE_PATH)
 @anyone(limit=None)
-@refuses(400, 403, 404, 415, 429)
-@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS)
+@refuses(403, 404, 429)
+@describes_page({303: "Redirect to the same request with GET."}, optional=REQUEST_PARAMETERS, form=REQUEST_PARAMETERS)
 @repeatable(*LISTED)
 async def authorize_by_form() -> Response:
     """Send an authorization request as a form.

@@ -20,6 +20,7 @@ from core.federation import targets
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
+from core.kernel.errors import Forbidden
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
@@ -30,8 +31,11 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
+# The buttons of the sign-in page that send the address elsewhere: label, path of the step, and whether it is there.
+OTHER_WAYS: Final[tuple[tuple[str, str, Callable[[SignInOptions], bool]], ...]] = (
+    ("Email me a code", "/sign-in/email", lambda options: options.email_sign_in),
+)
 View = Callable[..., Awaitable[Response]]
-UNSEEN: Final = "The browser fetched the URL ahead or for a frame, and a page would have to be shown."  # status 204
 
 
 def flow_route(routes: Blueprint, path: str, method: str) -> Callable[[View], View]:
@@ -108,15 +112,15 @@ def _prefix_of(flow: Flow) -> str:
     return f"{SIGN_IN_PATH}?{urlencode({'next': targets.address(flow), 'flow': flow.id})}&step="
 
 
-def begins_unseen() -> bool:
-    """Return whether nobody sees the page that this request asks for: it is fetched ahead, or for a frame, which our pages refuse."""
+class SignInUnseen(Forbidden):
+    """Open this page in a tab of the browser. A sign-in does not start in a frame, or in a page that is loaded ahead."""
+
+
+def require_tab() -> None:
+    """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in. Raises: SignInUnseen."""
     ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
-    return ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object")
-
-
-def no_page() -> Response:
-    """Return the response to a request that must begin no sign-in."""
-    return Response(b"", 204, {"Cache-Control": "no-store"})
+    if ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object"):
+        raise SignInUnseen
 
 
 def leads_to_request(flow: Flow) -> bool:
@@ -165,7 +169,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
-        "email_sign_in": options.email_sign_in,
+        "other_ways": [way[:2] for way in OTHER_WAYS if way[2](options)],
         "needs_fresh_sign_in": options.needs_fresh_sign_in,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,

@@ -21,7 +21,6 @@ from entrypoints.http.api.authentication.user_access import UserAccessRequest
 from entrypoints.http.api.privacy import export_package
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.base.redirects import redirect
-from entrypoints.http.base.rendering.labels import sign_in_methods
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
@@ -80,7 +79,6 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
         "typed": {},
         "details": details,
         "person": details.user,
-        "methods": sign_in_methods(),
         "path": f"{LIST}/{details.user.id}",
         "is_self": details.user.id == signed_in().user_id,
     }

@@ -81,7 +81,7 @@ async def show_preview(org_slug: str) -> Response:
         "service": None,
         "providers": {},
         "needs_fresh_sign_in": False,
-        "email_sign_in": ports().policy.email_sign_in,
+        "other_ways": [("Email me a code", "")] if ports().policy.email_sign_in else [],
         "is_unverified": False,
         "flow": "/app",
         "offers_sign_up": False,

@@ -14,7 +14,6 @@ from core.tenancy.model.domains import DomainClaim, DomainNotSet, DuplicateDomai
 from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.base.context import acting_member, ports
-from entrypoints.http.base.rendering.labels import sign_in_methods
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -36,7 +35,6 @@ async def _values(typed: Form) -> dict[str, Any]:
         "claim": claim,
         "routes": result,
         "typed": {"domain": "", "domains": _to_text(result), **typed},
-        "methods": sign_in_methods(),
         "providers": list(PLATFORM_CONNECTIONS),
     }
 

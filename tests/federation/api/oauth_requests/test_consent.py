@@ -103,7 +103,8 @@ async def test_the_form_is_documented(relying_party: RelyingParty) -> None:
     )
     assert for_get - for_post == {"provider"}
     assert for_post == set(AuthorizationRequest.__slots__)
-    assert "requestBody" not in described["post"], "no form of our own"
+    [form] = described["post"]["requestBody"]["content"].values()
+    assert set(form["schema"]["properties"]) == for_post, "no form of our own"
     assert "authorization request as a form" in described["post"]["summary"] + described["post"]["description"]
 
 

@@ -14,6 +14,7 @@ from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL, SamlSession
 from core.kernel.callers import ServiceContext
 from core.kernel.causes import SYSTEM
+from core.kernel.proofs import first_proof
 from core.kernel.values import digest
 from tests.federation.storage.saml.rows import BROWSER, CONFIGURATION, NAME_ID, REQUEST, STATE, StoredSaml, other_services, sign_on
 from tests.support.builders import run_sql
@@ -158,6 +159,22 @@ async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) ->
     assert await complete(STATE, NOW + STATE_TTL) is None
     assert await saml_rows.rows() == before
     assert await complete(STATE) == (saml_rows.service.org_id, "acme", saml_rows.service.id, "shop")
+
+
+async def test_a_sign_in_over_the_api_replaces_what_was_proved_in_the_browser(saml_rows: StoredSaml) -> None:
+    """Otherwise the second factor of one user would join the password of another one."""
+    eve, proofs = await add(saml_rows.storage, account(EVE)), (first_proof("password", NOW),)
+    proved = replace(saml_rows.flow, is_stored=True, user_id=eve.id, proofs=proofs, proofs_expire_at=NOW + SECOND)
+    assert await within(saml_rows.storage, lambda tx: tx.flows.save_proofs(proved))
+    ticket = digest("ticket")
+    completed = await within(
+        saml_rows.storage,
+        lambda tx: tx.saml_sign_ons.complete_sign_in(STATE, saml_rows.user, saml_rows.session, ticket, NOW - STATE_TTL, NOW),
+    )
+    assert completed is not None
+    async with saml_rows.storage.reading() as read:
+        stored = replace(saml_rows.flow, is_stored=True, user_id=saml_rows.user, session_id=saml_rows.session, ticket_hash=ticket)
+        assert await read.flows.load(saml_rows.flow.id, BROWSER) == stored
 
 
 async def test_a_sign_on_of_a_foreign_service_is_not_added(saml_rows: StoredSaml, foreign: ServiceContext) -> None:

@@ -30,15 +30,14 @@ from entrypoints.http.edge.errors import wants_page
 from entrypoints.http.edge.openapi import describes, describes_page, refuses, serves_both, succeeds_with_page
 from entrypoints.http.edge.queries import Query, validate_querystring
 from entrypoints.http.pages.federation.saml.messages import REFUSALS, continue_at, read_parameters, result_page
-from entrypoints.http.pages.flow.flows import UNSEEN, begins_unseen, no_page, path_of
+from entrypoints.http.pages.flow.flows import path_of, require_tab
 from entrypoints.http.pages.form_pages import no_access_page
 
 routes = Blueprint("saml_sign_on", __name__)
 
 
 async def _begin(org_slug: str, service_slug: str) -> Response:
-    if begins_unseen():
-        return no_page()
+    require_tab()
     provider = await saml.load_provider(ports(), org_slug, service_slug)
     parameters = await read_parameters()
     document = parameters.document("SAMLRequest") or refuse(SamlMessageInvalid)
@@ -55,7 +54,7 @@ async def _begin(org_slug: str, service_slug: str) -> Response:
 @anyone
 @refuses(403)
 @describes_page(
-    {204: UNSEEN, 302: "Redirect to the page that continues the sign-on.", **REFUSALS},
+    {302: "Redirect to the page that continues the sign-on.", **REFUSALS},
     optional={"SAMLRequest": "The AuthnRequest, deflated and in base64.", "RelayState": "Returned with the response."},
     changes_state=True,
 )
@@ -70,7 +69,7 @@ async def sso_by_redirect(org_slug: str, service_slug: str) -> Response:
 @routes.post(f"{PROVIDER}/sso")
 @anyone
 @refuses(403)
-@describes_page({204: UNSEEN, 303: "Redirect to the page that continues the sign-on.", **REFUSALS}, form=["SAMLRequest"])
+@describes_page({303: "Redirect to the page that continues the sign-on.", **REFUSALS}, form=["SAMLRequest"])
 async def sso_by_post(org_slug: str, service_slug: str) -> Response:
     """Start a SAML sign-on with HTTP-POST.
 
@@ -103,8 +102,7 @@ async def _authenticate(access: Access) -> Response | None:
 
 
 async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
-    if begins_unseen():
-        return no_page()
+    require_tab()
     relay_state, browser = request.args.get("RelayState"), cookies.browser_id()
     try:
         flow = await target.begin_unsolicited(ports(), caller(), org_slug, service_slug, relay_state, browser)
