@@ -82,6 +82,7 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     page = render(
         "authentication/flow_ended.html",
         is_signed_in=await visitor_with_mfa() is not None,
+        has_cookies=cookies.device_cookie() is not None,
         start=start or HOME_PATH,
         service=service.name if service and start else None,
     )
