@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import pytest
-from core.authentication.flow.challenges import ChallengeOrigin, EmailChallenge, ProviderTrip
+from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, ProviderTrip
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
