@@ -1,8 +1,10 @@
 """Personal things of the users in the access tests: devices, second factors, linked accounts, sessions and browsers."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import urlencode
 from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
@@ -26,7 +28,6 @@ from tests.support.identities import add_identity
 from tests.support.mfa import Authenticator, add_mfa, waiting_flow
 from tests.support.personal_tokens import add_personal_token
 
-DEVICE: Final = "d" * 43  # the cookie of a browser without a session
 COUNTRY: Final = "DE"  # the location of all addresses
 
 
@@ -173,7 +174,7 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
         "email_link": str(new_id()),
     }
     client = new_flow(now, Target.API, "", secret_hash=digest(things["email_request_token"]))
-    browser = new_flow(now, Target.PAGE, ACCOUNT_PATH, digest(DEVICE))
+    browser = new_flow(now, Target.PAGE, ACCOUNT_PATH, digest(device_of(slug)))
     for flow, link in ((client, str(new_id())), (browser, things["email_link"])):
         challenge = EmailChallenge(
             id=new_id(),
@@ -186,6 +187,26 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
         assert await tx.email_challenges.start(challenge)
         await tx.email_challenges.issue(challenge, account.id, digest(link), things["email_code"])
     return {**things, "email_flow": str(browser.id)}
+
+
+def device_of(slug: str) -> str:
+    """Return the device cookie of a browser without a session, in which people of this organization sign in."""
+    return f"{slug}-{'d' * 43}"[:43]
+
+
+async def add_flows(ports: Ports, account: Account, slug: str, org: UUID, service_id: UUID) -> Mapping[str, str]:
+    """Add sign-ins in progress: one to this application, and one that waits for the second factor of this account."""
+    now, browser = ports.clock.now(), digest(device_of(slug))
+    async with ports.storage.reading() as read:
+        service = await read.services.by_id(org, service_id)
+    assert service is not None
+    request = urlencode({"org": slug, "service": service.slug})
+    flow = new_flow(now, Target.OAUTH, request, browser, org_id=org, service_id=service_id)
+    waiting = replace(waiting_flow(account.id, now), target=Target.PAGE, request=ACCOUNT_PATH, browser_hash=browser)
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        for each in (flow, waiting):
+            await tx.flows.add(each)
+    return {"flow": str(flow.id), "code_flow": str(waiting.id)}
 
 
 async def wait_for_code(ports: Ports, account: Account) -> str:

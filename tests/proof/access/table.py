@@ -5,13 +5,11 @@ The module is longer than 400 lines, because each route has one row.
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from core.authentication.browser import form_token
 from core.provisioning.model.schemas import GROUP_URN, USER_URN
 from entrypoints.http.api.provisioning.protocol import PATCH_URN
 from entrypoints.http.base.rendering.assets import asset_url
-from tests.proof.access.belongings import DEVICE
 from tests.proof.access.calls import Request, without_variant
 from tests.proof.access.console import console_operations, console_rows, fresh_pages, personal_pages
 from tests.proof.access.robots_table import ALL_ROBOTS, OF_ORGANIZATION, OF_PLATFORM, PLATFORM_ROBOTS, ROBOTS, robot_rows
@@ -452,9 +450,29 @@ PAGES: Final = """
 
 GET    /app/sign-in                                  200  303  303  303  200
 POST   /app/sign-in                                  303  303  303  303  303
-GET    /app/sign-in/code                             200  200  200  200  200
+GET    /app/sign-in/code                             303  303  303  303  303
 POST   /app/sign-in/code                             303  303  303  303  303
+GET    /app/sign-in/email/code                       303  303  303  303  303
+POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
+GET    /app/flow/<uuid:flow_id>                      303  303  303  200  303
+GET    /app/flow/<uuid:flow_id>/sign-in              200  303  303  200  200
+POST   /app/flow/<uuid:flow_id>/sign-in              303  303  303  303  303
+GET    /app/flow/<uuid:flow_id>/code                 200  303  303  303  200
+POST   /app/flow/<uuid:flow_id>/code                 303  303  303  303  303
+POST   /app/flow/<uuid:flow_id>/sign-in/email        303  303  303  200  303
+GET    /app/flow/<uuid:flow_id>/forgot-password      200  200  200  200  200
+POST   /app/flow/<uuid:flow_id>/forgot-password      200  200  200  200  200
+GET    /app/flow/<uuid:flow_id>/sign-up              200  303  303  200  200
+POST   /app/flow/<uuid:flow_id>/sign-up              200  200  200  200  200
+GET    /app/flow/<uuid:flow_id>/resend-verification  200  200  200  200  200
+POST   /app/flow/<uuid:flow_id>/resend-verification  200  200  200  200  200
+GET    /app/flow/<uuid:flow_id>/confirm              303  303  303  200  303
+POST   /app/flow/<uuid:flow_id>/confirm              303  303  303  200  303
+GET    /app/flow/<uuid:flow_id>/consent              303  303  303  200  303
+POST   /app/flow/<uuid:flow_id>/consent              303  303  303  200  303
+GET    /app/flow/<uuid:flow_id>/select               303  303  303  200  303
+POST   /app/flow/<uuid:flow_id>/select               303  303  303  200  303
 GET    /app/flow/<uuid:flow_id>/email                200  200  200  200  200
 POST   /app/flow/<uuid:flow_id>/email                303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
@@ -473,8 +491,8 @@ POST   /app/reauthenticate/email                     303* 303  303  303  303*
 POST   /app/reauthenticate/<provider:provider>       303* 400  400  400  303*
 
 GET    /auth/device/verify                           303* 200  200  200  303*
-GET    /auth/authorize                               303* 303  303  403* 303*
-POST   /auth/authorize                               303* 303  303  403* 303*
+GET    /auth/authorize                               303  303  303  403* 303
+POST   /auth/authorize                               303  303  303  403* 303
 GET    /auth/end-session                             200  200  200  200  200
 POST   /auth/end-session                             200  200  200  200  200
 
@@ -583,10 +601,12 @@ SHORT: Final = {
 }
 
 # A browser without a session and the fields of its forms, and a browser with one.
-BROWSER: Final = {"gatehouse-device": DEVICE}
-WAITING: Final = {**BROWSER, "gatehouse-pre-auth": "{pre_auth}"}
-OF_THIS_BROWSER: Final = {"form_token": form_token(DEVICE)}
+BROWSER: Final = {"gatehouse-device": "{device}"}
+OF_THIS_BROWSER: Final = {"form_token": "{browser_token}"}
 OF_THE_SESSION: Final = {"form_token": "{form_token}"}
+IN_FLOW: Final[dict[str, Any]] = {"things": {"flow_id": "{flow}"}, "cookies": BROWSER}
+WITH_CODE: Final[dict[str, Any]] = {"things": {"flow_id": "{code_flow}"}, "cookies": BROWSER}
+AGREES: Final = Request(form={**OF_THE_SESSION, "answer": "continue"}, **IN_FLOW)
 WITH_REASON: Final = {**OF_THE_SESSION, "reason": "asked for help"}
 # Only an account with a second factor can own the platform.
 WITH_SECOND_FACTOR: Final = "update users set mfa_enabled_at = now() where id = '{user_id}'"
@@ -777,12 +797,28 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
     "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
-    "GET /app/sign-in/code": Request(cookies=WAITING),
-    "POST /app/sign-in/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, cookies=WAITING),
+    "GET /app/flow/<uuid:flow_id>": Request(**IN_FLOW),
+    "GET /app/flow/<uuid:flow_id>/sign-in": Request(**IN_FLOW),
+    "POST /app/flow/<uuid:flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
+    "GET /app/flow/<uuid:flow_id>/code": Request(**WITH_CODE),
+    "POST /app/flow/<uuid:flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
+    "POST /app/flow/<uuid:flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    "GET /app/flow/<uuid:flow_id>/forgot-password": Request(**IN_FLOW),
+    "POST /app/flow/<uuid:flow_id>/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    "GET /app/flow/<uuid:flow_id>/sign-up": Request(**IN_FLOW),
+    "POST /app/flow/<uuid:flow_id>/sign-up": Request(
+        form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, **IN_FLOW
+    ),
+    "GET /app/flow/<uuid:flow_id>/resend-verification": Request(**IN_FLOW),
+    "POST /app/flow/<uuid:flow_id>/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    **{f"GET /app/flow/<uuid:flow_id>/{step}": Request(**IN_FLOW) for step in ("confirm", "consent", "select")},
+    **{f"POST /app/flow/<uuid:flow_id>/{step}": AGREES for step in ("confirm", "consent", "select")},
     "POST /api/auth/email-sign-in": Request({"email": "{own_email}"}),
     "POST /api/auth/email-sign-in/verify": Request({"request_token": "{email_request_token}", "code": "{email_code}"}),
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
     "POST /auth/email-sign-in": Request(form={**OF_THIS_BROWSER, "token": "{email_link}"}, cookies=BROWSER),
+    "POST /app/sign-in/code": Request(form={}),
+    "POST /app/sign-in/email/code": Request(form={}),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
     "GET /app/flow/<uuid:flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
     "POST /app/flow/<uuid:flow_id>/email": Request(
@@ -1002,7 +1038,7 @@ REQUESTS: Final[Mapping[str, Request]] = {
         }
     ),
     "GET /auth/authorize": Request(query=AUTHORIZATION),
-    "POST /auth/authorize": Request(query=AUTHORIZATION, form={**OF_THE_SESSION, "answer": "continue"}),
+    "POST /auth/authorize": Request(form=AUTHORIZATION),
     "POST /auth/end-session": Request(form={**OF_THE_SESSION, "answer": "continue"}),
     "GET /auth/device/verify": Request(query={"user_code": "{user_code}"}),
     "POST /auth/device/verify": Request({"user_code": "{user_code}", "action": "approve"}),

@@ -132,8 +132,6 @@ ORGANIZATION_NOT_IN_THE_PATH = {
         for way, step in [("GET", "metadata"), ("GET", "sso"), ("POST", "sso"), ("GET", "authenticate"), ("GET", "slo"), ("POST", "slo")]
     },
 }
-# Routes that check the request first, and then redirect to the sign-in page with it.
-SENDS_TO_SIGN_IN = {"GET /auth/authorize", "POST /auth/authorize"}
 # Routes that refuse callers that the decorator allows, depending on the resource.
 REFUSES_INSIDE = {
     "GET /api/user/devices/<device_id>": "a device of another user",
@@ -211,8 +209,6 @@ async def test_the_table_agrees_with_the_decorators(app: QuartTrio, world: World
         for name, expected in row.items():
             refusal = decorator_refusal(route, access_of(views[route]), world.callers[name])
             if refusal is None and expected == "403*" and route in ORGANIZATION_NOT_IN_THE_PATH:
-                continue
-            if refusal is None and expected == TO_SIGN_IN and route in SENDS_TO_SIGN_IN:
                 continue
             if refusal is None and expected in ("401", "403") and route in REFUSES_INSIDE:
                 continue

@@ -46,10 +46,10 @@ async def live_sessions(shop: RelyingParty) -> list[Any]:
 
 async def test_two_forms_at_once_make_one_consent_to_all_scopes(shop: RelyingParty) -> None:
     scopes = ["openid email", "openid profile", "openid org", "openid roles"]
-    token = form_token(await shop.browser.open(path_of(shop)))
+    pages = [await shop.browser.open(path_of(shop, scope=scope)) for scope in scopes]
 
     async def agree(number: int) -> Answer:
-        return await shop.browser.send(path_of(shop, scope=scopes[number]), form_token=token, answer="continue")
+        return await shop.browser.answer(pages[number], "continue")
 
     codes = [answer_fields(answer)["code"] for answer in await run_concurrently(len(scopes), agree)]
     assert len(set(codes)) == len(scopes)
@@ -68,6 +68,7 @@ async def test_what_happens_during_the_withdrawal_leaves_no_session(shop: Relyin
         tokens = await openid_tokens(shop)
         code = (await authorize(shop))["code"]
         page = form_token(await shop.browser.open(f"{CONSENTS}/{shop.service}"))
+        question = await shop.browser.open(path_of(shop, prompt="consent"))
         answers: list[Answer] = []
 
         async def perform(number: int) -> None:
@@ -78,7 +79,7 @@ async def test_what_happens_during_the_withdrawal_leaves_no_session(shop: Relyin
             elif act == "refresh":
                 answers.append(await shop.refresh(tokens["refresh_token"]))  # noqa: B023
             elif act == "agree":
-                answers.append(await shop.browser.send(path_of(shop), form_token=page, answer="continue"))  # noqa: B023
+                answers.append(await shop.browser.answer(question, "continue"))  # noqa: B023
             else:
                 answers.append(await shop.browser.open(path_of(shop, prompt="none")))  # noqa: B023
 

@@ -8,14 +8,17 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import pytest
+<<<<<<< HEAD
 from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, ProviderTrip
+=======
+>>>>>>> h-t2
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import MAX_OPEN, Flow, Target, new_flow
+from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailChallenge, Flow, ProviderTrip, Target, new_flow
 from core.kernel.connections import WEBSUITE
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest, new_id

@@ -13,7 +13,7 @@ from tests.fakes.outside import FakeClock
 from tests.support.builders import run_sql, sign_in
 from tests.support.refusals import BAD, MISSING, UNAUTHORIZED, refused
 
-SUMMARY = ["id", "name", "device_type", "browser", "os", "last_used_at", "last_ip", "is_current", "trusted", "created_at"]
+SUMMARY = ["id", "name", "device_type", "browser", "os", "last_used_at", "methods", "last_ip", "is_current", "trusted", "created_at"]
 DETAILS = [*SUMMARY, "browser_version", "os_version", "last_location", "risk_score"]
 
 
@@ -32,6 +32,7 @@ async def test_the_list_has_a_summary_of_each_device(user: Owner, clock: FakeClo
         "is_current": False,
         "trusted": False,
         "created_at": rfc3339(clock.now() - DAY),
+        "methods": [],
     }
 
 

@@ -23,8 +23,9 @@ from tests.proof.access.calls import Request, call, routes
 from tests.proof.access.pages.opening import Opened, open_all, operations
 from tests.proof.access.state import mark, undo
 from tests.proof.access.table import AUTHORIZATION, BROWSER, REQUESTS
-from tests.proof.access.world import World
-from tests.support.builders import run_sql
+from tests.proof.access.world import Caller, World
+from tests.support.browser import FLOW, FakeBrowser, set_cookies
+from tests.support.builders import Answer, run_sql
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +170,16 @@ def requests_with(text: str, names_by_route: Mapping[str, list[str]]) -> Iterato
     yield "GET /auth/<provider:provider>/callback", Request(query=failed, cookies=BROWSER)
 
 
+async def page_of_flow(app: QuartTrio, answer: Answer, caller: Caller) -> Answer:
+    """Return the page of the step of a sign-in to which this answer leads, or the answer itself."""
+    target = answer.headers.get("Location", "")
+    if not FLOW.fullmatch(target):
+        return answer
+    browser = FakeBrowser(app)
+    browser.cookies = {**caller.cookies, **{name: morsel.value for name, morsel in set_cookies(answer).items()}}
+    return await browser.open(target)
+
+
 @pytest.mark.parametrize("text", [MARKUP, SCRIPT_URL], ids=["markup", "script-url"])
 async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, world: World, text: str) -> None:
     """The names and the branding of the database contain the same text."""
@@ -182,6 +193,7 @@ async def test_no_value_of_a_request_becomes_markup(app: QuartTrio, pool: Pool, 
             for caller in (world.callers["browser"], world.callers["anonymous"]):
                 await run_sql(pool, "delete from rates")
                 answer = await call(app, route, replace(request, headers={"Accept": "text/html"}), caller)
+                answer = await page_of_flow(app, answer, caller)
                 await undo(pool, start)
                 if answer.text and answer.headers["Content-Type"].startswith("text/html"):
                     seen.add(" ".join(html.document_fromstring(answer.text).xpath("string(//h1)").replace(text, "").split()))
