@@ -8,10 +8,6 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 import pytest
-<<<<<<< HEAD
-from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, ProviderTrip
-=======
->>>>>>> h-t2
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
