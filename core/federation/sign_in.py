@@ -194,9 +194,9 @@ async def join(
     return await sign_in_browser(ports, caller, flow, method, cookie, client), launch_url
 
 
-async def load_options(ports: Ports, flow: Flow, base_url: str) -> SignInOptions:
-    """Return the contents of the sign-in page of a flow. Raises: FlowEnded."""
-    destination = await targets.find_destination(ports, flow, base_url)
+async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Destination | None = None) -> SignInOptions:
+    """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
+    destination = destination or await targets.find_destination(ports, flow, base_url)
     service = destination.service
     return SignInOptions(
         destination=destination,

@@ -238,7 +238,12 @@ PAGES: dict[str, dict[str, object]] = {
     "federation/signing_out.html": {"next_path": "/saml/acme/shop/slo"},
     "federation/logout_error.html": {"next_path": "/saml/acme/shop/slo"},
     "authentication/sign_in_code.html": {**LINKS, "form_token": "c4ca4238", "problem": "It is wrong."},
-    "authentication/flow_ended.html": {"is_signed_in": False, "start": "https://app.example/start", "service": "Portal & Shop"},
+    "authentication/flow_ended.html": {
+        "is_signed_in": False,
+        "has_cookies": True,
+        "start": "https://app.example/start",
+        "service": "Portal & Shop",
+    },
     "authentication/email_sign_in_code.html": {
         **BY_EMAIL,
         "next": "/",
@@ -497,7 +502,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "accounts/email_changed.html": {"is_own": True},
     "federation/device_done.html": {"approved": False},
     "federation/authorize.html": {"scopes": [], "api": None, "selects_account": True},
-    "authentication/flow_ended.html": {"is_signed_in": True, "start": "/app", "service": None},
+    "authentication/flow_ended.html": {"is_signed_in": True, "has_cookies": True, "start": "/app", "service": None},
     "tenancy/own_organizations.html": {"organizations": []},
     "applications/own_applications.html": {"applications": []},
     "federation/own_consents.html": {"consents": []},

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from core.authentication.model.openid import OpenIdGrant
 from core.kernel.callers import BrowserSession
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, required_strength, strength_of
 
@@ -159,11 +158,3 @@ def _of_access(facts: Facts) -> Step:
     if needs.select and not facts.has_selected and not facts.is_fresh:
         return Step.SELECT
     return Step.DONE
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The page that must be shown next, and what it asks the user to agree to, if anything."""
-
-    step: Step
-    grant: OpenIdGrant | None = None

@@ -17,9 +17,9 @@ from core.applications.model.client_settings import ClientSettings
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, Target, new_flow
-from core.authentication.flow.steps import Asked, Consents, Facts, Needs, Step, next_step
+from core.authentication.flow.steps import Consents, Facts, Needs, Step, next_step
 from core.authentication.model.openid import SESSION_EXPIRY, OpenIdGrant, Scope
-from core.federation.destination import Destination
+from core.federation.destination import Asked, Destination
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth.consents import load_agreement
 from core.federation.oauth.model import openid_requests
@@ -168,7 +168,10 @@ async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
     """Return what the pages of the sign-in show."""
-    waiting = await load(ports, flow, base_url)
+    return _destination(await load(ports, flow, base_url))
+
+
+def _destination(waiting: WaitingRequest) -> Destination:
     service, context = waiting.authorization.service, waiting.authorization.context
     return Destination(
         service=service,
@@ -207,7 +210,7 @@ async def advance(
     step, grant = await find_step(ports, visitor, waiting, flow, agreed=answer == "continue", selected=answer == "select")
     authorization = waiting.authorization
     if step is not Step.DONE or visitor is None:
-        return Asked(step, grant)
+        return Asked(step, _destination(waiting), grant)
     if authorization.redirect_uri is None:
         return Answered(None)
     code = await oauth.issue_code(ports, visitor, authorization, grant, flow, agreed=answer == "continue")

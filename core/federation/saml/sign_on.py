@@ -15,10 +15,11 @@ from uuid import UUID
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.model import Flow
-from core.authentication.flow.steps import Asked, Facts, Needs, Step, next_step
+from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import Session, SessionStart
 from core.authentication.sessions import end_replaced, new_session
+from core.federation.destination import Asked
 from core.federation.saml.assertions import authorize_assertion, find_name_id, new_name_id, record_assertion
 from core.federation.saml.model import bindings as saml_bindings
 from core.federation.saml.model import messages as saml_messages

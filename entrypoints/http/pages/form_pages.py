@@ -1,7 +1,7 @@
 """Pages with a form for a browser without a session, and pages that say why a request was refused."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from quart import Response
 
@@ -16,6 +16,8 @@ from entrypoints.http.base.redirects import safe_next
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.errors import page_status_of
 from entrypoints.http.edge.forms import read_form
+
+_NO_COOKIES: Final = "Your browser sent no cookies. Allow cookies for this site, reload the page, and send the form again."
 
 
 def refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
@@ -67,5 +69,5 @@ async def read_own_form() -> dict[str, str]:
 
 def check_browser_form(form: dict[str, str]) -> None:
     """Check that `form_page` made this form for this browser. Raises: FormTokenInvalid."""
-    device_id = cookies.device_cookie() or refuse(FormTokenInvalid)  # without a cookie, anyone could compute the token
+    device_id = cookies.device_cookie() or refuse(FormTokenInvalid(_NO_COOKIES))  # without one, anyone could compute the token
     browser.check_form_token(device_id, form.get("form_token", ""))

@@ -84,7 +84,11 @@ class Browser:
         self._driver.quit()
 
     def forget(self) -> None:
-        """Delete cookies and console messages."""
+        """Delete cookies and console messages, and close all tabs but one."""
+        for tab in self._driver.window_handles[1:]:
+            self._driver.switch_to.window(tab)
+            self._driver.close()
+        self._driver.switch_to.window(self._driver.window_handles[0])
         self._driver.get("about:blank")
         self._driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
         self._driver.execute_cdp_cmd("Network.clearBrowserCache", {})
@@ -92,6 +96,21 @@ class Browser:
 
     def open(self, address: str) -> None:
         self._driver.get(address)
+
+    @property
+    def tab(self) -> str:
+        """The name of the present tab."""
+        return self._driver.current_window_handle
+
+    def open_tab(self, address: str) -> str:
+        """Open an address in a new tab. Return the name of the tab."""
+        self._driver.switch_to.new_window("tab")
+        self.open(address)
+        return self.tab
+
+    def switch_to(self, tab: str) -> None:
+        """Continue in another tab."""
+        self._driver.switch_to.window(tab)
 
     def reload(self) -> None:
         """Reload the page. A browser sends the form again that led to it."""
@@ -161,7 +180,7 @@ class Browser:
         field.clear()
         field.send_keys(text)
 
-    def tab(self) -> None:
+    def press_tab(self) -> None:
         """Move the focus to the next element."""
         self.strike(Keys.TAB)
 

@@ -209,7 +209,7 @@ def reachable_ids(browser: Browser) -> list[str]:
     """Return the ids of the elements that the Tab key reaches, from the top of the page."""
     ids: list[str] = []
     for _ in displayed(browser):
-        browser.tab()
+        browser.press_tab()
         focused = browser.focused
         ids.append(focused.id)
         outline = str(focused.value_of_css_property("outline-style"))
@@ -221,8 +221,8 @@ def test_the_pages_can_be_used_with_the_keyboard_alone(running: Service, browser
     browser.open(f"{running.address}/app/sign-in")
     assert reachable_ids(browser) == [each.id for each in displayed(browser)]
     browser.open(f"{running.address}/app/sign-in")
-    browser.tab()  # the logo, which links to the front page
-    browser.tab()
+    browser.press_tab()  # the logo, which links to the front page
+    browser.press_tab()
     with browser.leaving():
         browser.strike(ADA, Keys.TAB, PASSWORD, Keys.ENTER)
     assert browser.heading == "Your account"

@@ -95,7 +95,7 @@ def check_page(browser: Browser, name: str, color: str) -> None:
     assert browser.find("footer")[0].text == f"Gatehouse signs people in for {name}."
     assert browser.find("script") == []
     check_colors(browser, "button", "button", "main", "footer a", color)
-    browser.tab()
+    browser.press_tab()
     browser.wait_until(lambda: browser.script("return getComputedStyle(document.activeElement).outlineWidth") == "3px")
     assert contrast(color_of(browser, ":focus-visible", "outlineColor"), color_of(browser, "main", "backgroundColor")) >= OUTLINE
     assert browser.complaints() == []

@@ -143,7 +143,7 @@ def test_an_invitation_can_be_answered_with_the_keyboard_alone(acme: Acme, sink:
     browser.open(sink.wait_for(INVITED).link)
     labels = []
     for _ in range(6):
-        browser.tab()
+        browser.press_tab()
         labels.append(browser.script("return document.activeElement.name || document.activeElement.textContent.trim()"))
     assert labels == ["name", "email", "new_password", "Join", "Decline", "Gatehouse"]
 

@@ -10,8 +10,9 @@ from urllib.parse import parse_qsl, urlencode
 from quart import Blueprint, Response, request
 
 from core.authentication.flow.model import Flow, FlowEnded
-from core.authentication.flow.steps import Asked, Step
+from core.authentication.flow.steps import Step
 from core.authentication.model.identities import parse_provider
+from core.federation.destination import Asked
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import target
 from core.federation.oauth.model import openid_requests

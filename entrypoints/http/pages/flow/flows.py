@@ -17,6 +17,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
+from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
@@ -81,6 +82,7 @@ async def _ended_page(flow_id: UUID | None) -> Response:
     page = render(
         "authentication/flow_ended.html",
         is_signed_in=await visitor_with_mfa() is not None,
+        has_cookies=cookies.device_cookie() is not None,
         start=start or HOME_PATH,
         service=service.name if service and start else None,
     )
@@ -151,9 +153,9 @@ def links(flow: Flow) -> dict[str, Any]:
     }
 
 
-async def load_options(flow: Flow) -> SignInOptions:
-    """Return the contents of the sign-in page of a flow. Raises: FlowEnded."""
-    return await sign_in_flow.load_options(ports(), flow, app_context().base_url)
+async def load_options(flow: Flow, destination: Destination | None = None) -> SignInOptions:
+    """Return the contents of the sign-in page of a flow to this destination, which is loaded if it is missing. Raises: FlowEnded."""
+    return await sign_in_flow.load_options(ports(), flow, app_context().base_url, destination)
 
 
 async def page_values(flow: Flow) -> dict[str, Any]:

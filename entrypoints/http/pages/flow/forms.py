@@ -6,9 +6,10 @@ from typing import Final
 from quart import Response
 
 from core.authentication.flow.model import Flow
-from core.authentication.flow.steps import Asked, Step
+from core.authentication.flow.steps import Step
 from core.authentication.model.login import EmailNotVerified
 from core.authentication.model.openid import in_order
+from core.federation.destination import Asked, Destination
 from core.federation.oauth.model.authorization import consent_scopes
 from core.kernel.callers import Visitor
 from core.kernel.errors import Refusal
@@ -25,10 +26,10 @@ NOTICES: Final = {
 }
 
 
-async def sign_in_form(flow: Flow) -> Response:
+async def sign_in_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the sign-in page, with a notice if the user just signed out or joined an organization. Raises: FlowEnded."""
     notice = NOTICES.get(cookies.notice_cookie() or "")
-    options = await load_options(flow)
+    options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     values = {"email": email, "problem": None, "notice": notice, "is_unverified": False, **values_of(options, flow)}
     response = form_page("authentication/sign_in.html", **values)
@@ -45,21 +46,22 @@ async def sign_in_again(refusal: Refusal, flow: Flow, email: str = "") -> Respon
     return refused_form_page(refusal, "authentication/sign_in.html", **values)
 
 
-async def sign_up_form(flow: Flow) -> Response:
+async def sign_up_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the sign-up page. Raises: FlowEnded."""
-    options = await load_options(flow)
+    options = await load_options(flow, destination)
     email = options.destination.login_hint or ""
     return form_page("accounts/sign_up.html", email=email, problem=None, is_taken=False, **values_of(options, flow))
 
 
-async def code_form(flow: Flow) -> Response:
+async def code_form(flow: Flow, destination: Destination | None = None) -> Response:
     """Return the page for the second factor. Raises: FlowEnded."""
-    return form_page("authentication/sign_in_code.html", problem=None, **await page_values(flow))
+    values = values_of(await load_options(flow, destination), flow)
+    return form_page("authentication/sign_in_code.html", problem=None, **values)
 
 
 async def question_page(flow: Flow, asked: Asked, user: Visitor) -> Response:
     """Return the page that asks the user before an application gets an answer. Raises: FlowEnded."""
-    options = await load_options(flow)
+    options = await load_options(flow, asked.destination)
     service, grant, api = options.destination.service, asked.grant, options.destination.api  # no service: the platform's own frontend
     page = render(
         "federation/authorize.html",
@@ -77,7 +79,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor) -> Response:
     return page_response(page)
 
 
-FORMS: Final[Mapping[Step, Callable[[Flow], Awaitable[Response]]]] = {
+FORMS: Final[Mapping[Step, Callable[[Flow, Destination | None], Awaitable[Response]]]] = {
     Step.SIGN_IN: sign_in_form,
     Step.SIGN_UP: sign_up_form,
     Step.SECOND_FACTOR: code_form,

@@ -5,11 +5,13 @@ from typing import Final
 
 from quart import Blueprint, Response
 
+from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, Target
-from core.authentication.flow.steps import Asked, Step
+from core.authentication.flow.steps import Step
+from core.federation.destination import Asked
 from core.kernel.callers import Visitor
-from entrypoints.http.base.context import ports
+from entrypoints.http.base.context import ports, request_record
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
@@ -61,7 +63,7 @@ async def step_page(flow: Flow, requested: Step | None = None, answer: str | Non
     if step is not requested:
         return redirect(path_of(flow, f"/{step.value}"))
     if step in FORMS:
-        return await FORMS[step](flow)
+        return await FORMS[step](flow, outcome.destination)
     assert user is not None, "the others are questions to a signed-in user"
     return await question_page(flow, outcome, user)
 
@@ -106,7 +108,13 @@ def _question(step: Step) -> None:
         form = await read_form()
         if await visitor_with_mfa() is None:
             return redirect(path_of(flow))
-        check_session_form(form)
+        try:
+            check_session_form(form)
+        except FormTokenInvalid as refusal:  # the form can be of an earlier session: ask the present user
+            request_record().error_code = refusal.code
+            response = await step_page(flow, step)
+            response.status_code = 403 if response.status_code == 200 else response.status_code
+            return response
         return await step_page(flow, step, form.get("answer", ""))
 
     name = step.name.lower()

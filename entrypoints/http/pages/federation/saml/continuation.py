@@ -6,7 +6,8 @@ from quart import Blueprint, Response, after_this_request, request
 
 from core.applications.model.users import NoAccessToService
 from core.authentication.flow.model import Flow, FlowEnded
-from core.authentication.flow.steps import Asked, Step
+from core.authentication.flow.steps import Step
+from core.federation.destination import Asked
 from core.federation.saml import sign_on as saml_sign_on
 from core.federation.saml import target
 from core.federation.saml.model.sign_on import SignOnNotFound, SignOnResult, SignOnReturn
