@@ -19,7 +19,7 @@ from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
-from core.authentication.flow.model import ProviderTrip, Target, new_flow
+from core.authentication.flow.model import FlowTarget, ProviderTrip, new_flow
 from core.authentication.model.identities import (
     RENEWAL_TTL,
     AlreadyLinked,
@@ -85,7 +85,7 @@ async def add_ticket(
     secret, expires_at = new_secret(), now + ports.policy.fresh_sign_in_ttl
     flow = new_flow(
         now,
-        Target.LINK if after is None else Target.REAUTHENTICATION,
+        FlowTarget.LINK if after is None else FlowTarget.REAUTHENTICATION,
         after or "",
         secret_hash=digest(secret),
         session_id=caller.session_id,

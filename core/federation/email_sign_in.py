@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.model import EmailChallenge, Flow, Target, new_flow
+from core.authentication.flow.model import EmailChallenge, Flow, FlowTarget, new_flow
 from core.authentication.methods import email as email_method
 from core.authentication.methods.email import EmailCode
 from core.authentication.model.login import EmailSignInOrigin, PreAuthToken
@@ -41,14 +41,14 @@ async def request(ports: Ports, caller: Caller, email: Email, target: ApiTarget)
             service = await read.services.by_id(context.org_id, context.id)
     elif target.saml_state is not None:
         service = await saml_target.find_service(ports, target.saml_state)
-    flow = new_flow(ports.clock.now(), Target.API, target.saml_state or "", secret_hash=digest(secret))
+    flow = new_flow(ports.clock.now(), FlowTarget.API, target.saml_state or "", secret_hash=digest(secret))
     await email_method.start(ports, caller, flow, email, service)
     return secret
 
 
 async def sign_in_with_code(ports: Ports, caller: Caller, secret: str, code: str, client: PresentedDevice) -> ApiSignIn | PreAuthToken:
     """Complete an API client's sign-in with the code of the email. Raises: the errors of `EmailCode` and `prove`."""
-    flow = new_flow(ports.clock.now(), Target.API, "", secret_hash=digest(secret))
+    flow = new_flow(ports.clock.now(), FlowTarget.API, "", secret_hash=digest(secret))
     return await sign_in_flow.continue_over_api(ports, caller, flow, EmailCode(code), client)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from core.accounts.model.devices import PresentedDevice
 from core.authentication import joining
 from core.authentication.flow.methods import SignInMethod
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods.invitation import InvitationPassword
 from core.authentication.methods.second_factor import Code
@@ -98,7 +98,7 @@ async def sign_in_over_api(
     """
     service = await check_target(ports, target)
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
-    flow = new_flow(ports.clock.now(), Target.API, target.saml_state or "", org_id=org_id, service_id=service_id, service=service)
+    flow = new_flow(ports.clock.now(), FlowTarget.API, target.saml_state or "", org_id=org_id, service_id=service_id, service=service)
     return await continue_over_api(ports, caller, flow, method, client)
 
 
@@ -109,7 +109,7 @@ async def sign_in_with_code(ports: Ports, caller: Caller, claims: PreAuthClaims,
     flow = Flow(
         id=claims.id,
         browser_hash=None,
-        target=Target.API,
+        target=FlowTarget.API,
         request=claims.saml_state or "",
         user_id=claims.user_id,
         begun_at=claims.issued_at,
@@ -176,7 +176,7 @@ async def sign_in_browser(
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return outcome
-    is_meant = flow.target is not Target.PAGE and first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
+    is_meant = flow.target is not FlowTarget.PAGE and first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:
@@ -201,7 +201,7 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
     return SignInOptions(
         destination=destination,
         providers=await trips.available_providers(
-            ports, flow, service if flow.target is Target.OAUTH else None, fresh_only=flow.wants_fresh
+            ports, flow, service if flow.target is FlowTarget.OAUTH else None, fresh_only=flow.wants_fresh
         ),
         design=None if service is None else await branding.get_design(ports, service.org_id),
         needs_fresh_sign_in=flow.wants_fresh,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, FlowEnded, Target
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.federation.destination import Destination
 from core.federation.oauth import target as oauth_target
 from core.federation.saml import target as saml_target
@@ -36,7 +36,7 @@ class _Page:
         return flow.request
 
 
-TARGETS: Final[Mapping[Target, _TargetArea]] = {Target.PAGE: _Page(), Target.OAUTH: oauth_target, Target.SAML: saml_target}
+TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.PAGE: _Page(), FlowTarget.OAUTH: oauth_target, FlowTarget.SAML: saml_target}
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
@@ -58,7 +58,7 @@ async def find_open(ports: Ports, address_of_request: str, device_cookie: str | 
         return None
     async with ports.storage.reading() as read:
         open_flows = await read.flows.open_of_browser(digest(device_cookie), ports.clock.now())
-    begun = (flow for flow in open_flows if flow.target in TARGETS and flow.target is not Target.PAGE)
+    begun = (flow for flow in open_flows if flow.target in TARGETS and flow.target is not FlowTarget.PAGE)
     return next((flow for flow in begun if address(flow) == address_of_request), None)
 
 

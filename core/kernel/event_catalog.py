@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 
-class EventTarget(StrEnum):
+class Target(StrEnum):
     """The type of object an event is about. `domain` and `branding` occur only in filters."""
 
     USER = "user"
@@ -38,7 +38,7 @@ class EventKind:
     name: str
     label: str
     category: str
-    target: EventTarget
+    target: Target
     audited: bool = True
     platform_only: bool = False  # recorded in the platform's log, never in an organization's
     # Recorded only for organizations that a platform owner has approved once. Anyone can create an
@@ -47,7 +47,7 @@ class EventKind:
 
 
 def _kinds(
-    category: str, target: EventTarget, *names: str, audited: bool = True, platform_only: bool = False, approved_only: bool = False
+    category: str, target: Target, *names: str, audited: bool = True, platform_only: bool = False, approved_only: bool = False
 ) -> list[EventKind]:
     return [EventKind(name, _label(name), category, target, audited, platform_only, approved_only) for name in names]
 
@@ -84,71 +84,69 @@ EVENT_KINDS: Mapping[str, EventKind] = MappingProxyType(
         for kind in [
             # Members' sign-ins to the platform are audited, those to a service are not
             # (core.authentication.events).
-            *_kinds("Authentication", EventTarget.USER, "user.login.success", "user.reauthenticated", approved_only=True),
+            *_kinds("Authentication", Target.USER, "user.login.success", "user.reauthenticated", approved_only=True),
             # Webhook-only events.
-            *_kinds("Authentication", EventTarget.USER, SIGNED_UP, audited=False),
-            *_kinds("Authentication", EventTarget.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
+            *_kinds("Authentication", Target.USER, SIGNED_UP, audited=False),
+            *_kinds("Authentication", Target.USER, "user.mfa.enabled", "user.mfa.disabled", audited=False),
             # Audit actions, which webhooks deliver too.
-            *_kinds("User management", EventTarget.INVITATION, "user.invited"),
-            *_kinds("User management", EventTarget.USER, "user.joined", "user.removed", "user.role_updated"),
-            *_kinds("User management", EventTarget.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
-            *_kinds("User management", EventTarget.USER, "user.created", "user.email_changed"),
-            *_kinds("User management", EventTarget.USER, "user.updated", "user.deactivated", "user.reactivated", "user.unblocked"),
-            *_kinds("User management", EventTarget.USER, "user.released", "user.taken_over"),
-            *_kinds("User management", EventTarget.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
-            *_kinds("User management", EventTarget.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
-            *_kinds("User management", EventTarget.USER, "impersonation.request", platform_only=True),
-            *_kinds("Service management", EventTarget.SERVICE, "service.created", "service.updated", "service.deleted"),
-            *_kinds("Service management", EventTarget.SERVICE, "service.access.updated"),
-            *_kinds("Service management", EventTarget.SERVICE, "service.backchannel_logout.failed"),
-            *_kinds("Service management", EventTarget.USER, "service.user.assigned", "service.user.unassigned"),
-            *_kinds("Service management", EventTarget.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
-            *_kinds("Service management", EventTarget.USER, "consent.granted", "consent.withdrawn"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.created", "organization.updated"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.deleted", platform_only=True),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.owner.changed"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.approved", "organization.rejected"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.suspended", "organization.activated"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.tier.updated"),
-            *_kinds("Organization management", EventTarget.ORGANIZATION, "organization.smtp.configured", "organization.smtp.removed"),
-            *_kinds("Plans", EventTarget.PLAN, "plan.created", "plan.updated", "plan.deleted"),
-            *_kinds("Subscriptions", EventTarget.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
-            *_kinds("Invitations", EventTarget.INVITATION, "invitation.accepted", "invitation.declined"),
-            *_kinds("Invitations", EventTarget.INVITATION, "invitation.expired", "invitation.revoked"),
-            *_kinds("Security", EventTarget.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
-            *_kinds("Security", EventTarget.USER, "security.password.reset_sent"),
-            *_kinds("Security", EventTarget.USER, "security.identity.linked", "security.identity.unlinked"),
-            *_kinds("Security", EventTarget.USER, "security.email_change.requested", "security.email_change.undone"),
-            *_kinds("Security", EventTarget.USER, "security.changes.undone"),
-            *_kinds("Security", EventTarget.USER, "security.mfa.failed", approved_only=True),
-            *_kinds("Security", EventTarget.ORGANIZATION, "access.refused"),
-            *_kinds("Security", EventTarget.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
-            *_kinds("API resources", EventTarget.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
-            *_kinds("API resources", EventTarget.API_RESOURCE, "api_resource.access.updated"),
-            *_kinds("API resources", EventTarget.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
-            *_kinds("API resources", EventTarget.API_RESOURCE, "api_resource.service_account.updated"),
-            *_kinds("API resources", EventTarget.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),
-            *_kinds("API resources", EventTarget.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
+            *_kinds("User management", Target.INVITATION, "user.invited"),
+            *_kinds("User management", Target.USER, "user.joined", "user.removed", "user.role_updated"),
+            *_kinds("User management", Target.USER, "user.anonymized", "user.sessions_revoked", "user.impersonated"),
+            *_kinds("User management", Target.USER, "user.created", "user.email_changed"),
+            *_kinds("User management", Target.USER, "user.updated", "user.deactivated", "user.reactivated", "user.unblocked"),
+            *_kinds("User management", Target.USER, "user.released", "user.taken_over"),
+            *_kinds("User management", Target.USER, "platform.owner.promoted", "platform.owner.demoted", platform_only=True),
+            *_kinds("User management", Target.USER, "platform.owner.recovery_created", "platform.owner.recovered", platform_only=True),
+            *_kinds("User management", Target.USER, "impersonation.request", platform_only=True),
+            *_kinds("Service management", Target.SERVICE, "service.created", "service.updated", "service.deleted"),
+            *_kinds("Service management", Target.SERVICE, "service.access.updated"),
+            *_kinds("Service management", Target.SERVICE, "service.backchannel_logout.failed"),
+            *_kinds("Service management", Target.USER, "service.user.assigned", "service.user.unassigned"),
+            *_kinds("Service management", Target.SERVICE, "service.oauth_credentials.updated", "service.client_secret.rotated"),
+            *_kinds("Service management", Target.USER, "consent.granted", "consent.withdrawn"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.created", "organization.updated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.deleted", platform_only=True),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.owner.changed"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.approved", "organization.rejected"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.suspended", "organization.activated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.tier.updated"),
+            *_kinds("Organization management", Target.ORGANIZATION, "organization.smtp.configured", "organization.smtp.removed"),
+            *_kinds("Plans", Target.PLAN, "plan.created", "plan.updated", "plan.deleted"),
+            *_kinds("Subscriptions", Target.SUBSCRIPTION, "subscription.created", "subscription.updated", "subscription.canceled"),
+            *_kinds("Invitations", Target.INVITATION, "invitation.accepted", "invitation.declined"),
+            *_kinds("Invitations", Target.INVITATION, "invitation.expired", "invitation.revoked"),
+            *_kinds("Security", Target.USER, "security.mfa.enabled", "security.mfa.disabled", "security.password.changed"),
+            *_kinds("Security", Target.USER, "security.password.reset_sent"),
+            *_kinds("Security", Target.USER, "security.identity.linked", "security.identity.unlinked"),
+            *_kinds("Security", Target.USER, "security.email_change.requested", "security.email_change.undone"),
+            *_kinds("Security", Target.USER, "security.changes.undone"),
+            *_kinds("Security", Target.USER, "security.mfa.failed", approved_only=True),
+            *_kinds("Security", Target.ORGANIZATION, "access.refused"),
+            *_kinds("Security", Target.SIGNING_KEY, "signing_key.rotated", "signing_key.compromised", platform_only=True),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.created", "api_resource.updated", "api_resource.deleted"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.access.updated"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.client.updated", "api_resource.client.removed"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.service_account.updated"),
+            *_kinds("API resources", Target.API_RESOURCE, "api_resource.credential.created", "api_resource.credential.revoked"),
+            *_kinds("API resources", Target.USER, "api_resource.user.assigned", "api_resource.user.unassigned"),
             *_kinds(
                 "Service accounts",
-                EventTarget.SERVICE_ACCOUNT,
+                Target.SERVICE_ACCOUNT,
                 "service_account.created",
                 "service_account.updated",
                 "service_account.deleted",
                 "service_account.credential.created",
                 "service_account.credential.revoked",
             ),
-            *_kinds("API keys", EventTarget.API_KEY, "api_key.created", "api_key.deleted"),
-            *_kinds("Personal tokens", EventTarget.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
-            *_kinds(
-                "Domains and branding", EventTarget.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"
-            ),
-            *_kinds("Integrations", EventTarget.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
-            *_kinds("Integrations", EventTarget.SERVICE, "saml.certificate.next_created", "saml.certificate.next_deleted"),
-            *_kinds("Integrations", EventTarget.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
-            *_kinds("Integrations", EventTarget.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
-            *_kinds("Integrations", EventTarget.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
-            *_kinds("Integrations", EventTarget.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
+            *_kinds("API keys", Target.API_KEY, "api_key.created", "api_key.deleted"),
+            *_kinds("Personal tokens", Target.PERSONAL_TOKEN, "personal_token.created", "personal_token.revoked"),
+            *_kinds("Domains and branding", Target.ORGANIZATION, "domain.set", "domain.verified", "domain.deleted", "branding.updated"),
+            *_kinds("Integrations", Target.SERVICE, "saml.configured", "saml.disabled", "saml.certificate.created"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.next_created", "saml.certificate.next_deleted"),
+            *_kinds("Integrations", Target.SERVICE, "saml.certificate.activated", "saml.certificate.activation_undone"),
+            *_kinds("Integrations", Target.ORGANIZATION, "webhook.created", "webhook.updated", "webhook.deleted"),
+            *_kinds("Integrations", Target.ORGANIZATION, "webhook.secret.rotated", "scim_token.created", "scim_token.revoked"),
+            *_kinds("Integrations", Target.ORGANIZATION, "siem.configured", "siem.removed", "hrd.updated"),
         ]
     }
 )

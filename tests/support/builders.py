@@ -50,7 +50,7 @@ from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.devices import Device, DeviceType, LoginRisk
 from core.accounts.model.email_queue import EmailResult
 from core.authentication import session_start
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.password import Password
 from core.authentication.model.login import UNKNOWN_CLIENT
@@ -419,7 +419,7 @@ async def log_in(
     ports: Ports, email: str = EMAIL, password: str = PASSWORD, service: ServiceContext | None = None, *, by: Caller = SYSTEM
 ) -> TokenPair:
     """Return the tokens of a password login without a second factor."""
-    flow = new_flow(ports.clock.now(), Target.API, "", service=service)
+    flow = new_flow(ports.clock.now(), FlowTarget.API, "", service=service)
     session = await prove(ports, by, flow, Password(Email(email), password), UNKNOWN_CLIENT)
     assert isinstance(session, StartedSession), session
     return session_start.issue_first_tokens(ports, session)

@@ -9,7 +9,7 @@ import pyotp
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.second_factor import Code
 from core.authentication.model.login import UNKNOWN_CLIENT
@@ -64,7 +64,7 @@ async def use_in_sessions(pool: Pool, account: Account) -> None:
 def waiting_flow(user_id: UUID, now: datetime) -> Flow:
     """Return the flow of an API client with a right password, which waits for the second factor."""
     first = first_proof("password", now)
-    return new_flow(now, Target.API, "", user_id=user_id, proofs=(first,), proofs_expire_at=now + timedelta(seconds=600))
+    return new_flow(now, FlowTarget.API, "", user_id=user_id, proofs=(first,), proofs_expire_at=now + timedelta(seconds=600))
 
 
 async def show(ports: Ports, account: Account, code: str) -> None:

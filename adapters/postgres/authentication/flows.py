@@ -15,7 +15,7 @@ from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, Target
+from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowTarget
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
@@ -25,7 +25,7 @@ from ports.crypto import SecretContext
 FLOW: Final = Record(
     Flow,
     "f",
-    target=Target,
+    target=FlowTarget,
     proofs=Column(
         read=lambda proofs: tuple(to_proof(proof) for proof in proofs), write=lambda proofs: Jsonb([to_json(proof) for proof in proofs])
     ),

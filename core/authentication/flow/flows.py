@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications.model.services import ServiceNotFound
-from core.authentication.flow.model import Flow, FlowEnded, Target
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.kernel.errors import refuse
 from core.kernel.values import digest
 
@@ -26,7 +26,7 @@ async def load(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow |
 async def load_open(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Flow:
     """Return the open flow, with pages, of the browser with this device cookie. Raises: FlowEnded."""
     flow = await load(ports, flow_id, device_cookie)
-    if flow is None or not flow.is_open(ports.clock.now()) or flow.target in (Target.LINK, Target.REAUTHENTICATION):
+    if flow is None or not flow.is_open(ports.clock.now()) or flow.target in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         raise FlowEnded
     return flow
 

@@ -27,7 +27,7 @@ class FlowEnded(Invalid):
     """This sign-in is no longer open: it was finished or left, it took too long, or it belongs to another browser."""
 
 
-class Target(StrEnum):
+class FlowTarget(StrEnum):
     """What a sign-in is for. The area of a target reads `Flow.request`; here it is opaque."""
 
     PAGE = "page"
@@ -47,7 +47,7 @@ class Flow:
 
     id: UUID
     browser_hash: bytes | None  # SHA-256 of the device cookie; None: an API client
-    target: Target
+    target: FlowTarget
     request: str = field(repr=False)
     secret_hash: bytes | None = field(default=None, repr=False)  # SHA-256 of the secret by which others name it
     org_id: UUID | None = None
@@ -70,7 +70,7 @@ class Flow:
     @property
     def in_browser(self) -> bool:
         """Whether the sign-in uses our own pages."""
-        return self.target is not Target.API
+        return self.target is not FlowTarget.API
 
     def is_open(self, now: datetime) -> bool:
         return self.closed_at is None and self.expires_at > now
@@ -80,7 +80,7 @@ class Flow:
         return self.proofs_expire_at is not None and self.proofs_expire_at > now
 
 
-def new_flow(now: datetime, target: Target, request: str, browser_hash: bytes | None = None, **values: Any) -> Flow:
+def new_flow(now: datetime, target: FlowTarget, request: str, browser_hash: bytes | None = None, **values: Any) -> Flow:
     """Return a flow that is not stored yet."""
     times = {"begun_at": now, "expires_at": now + FLOW_TTL}
     return Flow(id=new_id(), browser_hash=browser_hash, target=target, request=request, is_stored=False, **(times | values))
@@ -145,9 +145,9 @@ class ProviderTrip:
     @property
     def org_id(self) -> UUID | None:
         """The organization of the service for which the identity is found and linked."""
-        return None if self.flow.target is Target.SAML else self.flow.org_id
+        return None if self.flow.target is FlowTarget.SAML else self.flow.org_id
 
     @property
     def service_id(self) -> UUID | None:
         """That service, or None for the platform, also if the user goes on with SAML."""
-        return None if self.flow.target is Target.SAML else self.flow.service_id
+        return None if self.flow.target is FlowTarget.SAML else self.flow.service_id

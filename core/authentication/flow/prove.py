@@ -18,7 +18,7 @@ from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.authentication.flow.methods import Proved, SignInMethod
-from core.authentication.flow.model import Flow, FlowEnded, Target
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn
@@ -88,7 +88,7 @@ async def _complete(
             device=device,
             trusts_device=proved.trusts_device,
         )
-        if flow.is_stored and flow.target is Target.PAGE:  # nothing else waits for the session
+        if flow.is_stored and flow.target is FlowTarget.PAGE:  # nothing else waits for the session
             await tx.flows.close(flow, now)
         return await start_session(ports, tx, sign_in, now)
 

@@ -10,7 +10,7 @@ from core.accounts.model import accounts
 from core.kernel.callers import Member, OrganizationCaller, Person, ScimClient, ServiceAccountCaller, ServiceKey
 from core.kernel.causes import Caller
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, EventTarget
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.values import parse_id
 
 
@@ -137,7 +137,7 @@ class PlatformAuditFilter:
 def build_filter(
     *,
     action: str | None,
-    target_type: EventTarget | None,
+    target_type: Target | None,
     target_id: str | None,
     actor_id: str | None,
     success: bool | None = None,
@@ -158,7 +158,7 @@ def build_filter(
     if actor_id is not None and account_id is None and without_account is None:
         return None
     by_actor_and_time = AuditFilter(actor_id=account_id, actor_without_account=without_account, success=success, since=since, until=until)
-    if action is None and target_type not in (EventTarget.DOMAIN, EventTarget.BRANDING):
+    if action is None and target_type not in (Target.DOMAIN, Target.BRANDING):
         return replace(by_actor_and_time, target_type=target_type, target_id=target_id)
     # The target type of each action is known. So without a target id, the actions alone select the
     # entries.
@@ -176,7 +176,7 @@ def build_filter(
 def build_platform_filter(
     *,
     action: str | None,
-    target_type: EventTarget | None,
+    target_type: Target | None,
     target_id: str | None,
     actor_id: str | None,
     impersonator_id: str | None,
@@ -206,12 +206,12 @@ def build_platform_filter(
     return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
 
 
-def _target_types(kind: EventKind) -> tuple[EventTarget, ...]:
+def _target_types(kind: EventKind) -> tuple[Target, ...]:
     """Return the target types by which a filter finds entries of this kind."""
     area = kind.name.partition(".")[0]
     if kind.name == "user.invited":  # the interface documents `user`
-        return (kind.target, EventTarget.USER)
-    return (kind.target, EventTarget(area)) if area in (EventTarget.DOMAIN, EventTarget.BRANDING) else (kind.target,)
+        return (kind.target, Target.USER)
+    return (kind.target, Target(area)) if area in (Target.DOMAIN, Target.BRANDING) else (kind.target,)
 
 
 def to_json(entry: AuditEntry) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from core.applications.model.client_settings import ClientSettings
 from core.applications.model.users import AccessPolicy
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.steps import Consents, Facts, Needs, Step, next_step
 from core.authentication.model.openid import SESSION_EXPIRY, OpenIdGrant, Scope
 from core.federation.destination import Asked, Destination
@@ -142,7 +142,7 @@ async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: 
     pushed = request if isinstance(request, PushedRequest) else None
     flow = new_flow(
         now,
-        Target.OAUTH,
+        FlowTarget.OAUTH,
         request.query if pushed is None else urlencode({"request_uri": pushed.request_uri}) + "&" + pushed.parameters,
         browser_hash,
         secret_hash=None if pushed is None else pushed.hash,

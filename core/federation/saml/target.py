@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service, ServiceNotFound
-from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, Target, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
@@ -102,7 +102,7 @@ async def begin_unsolicited(
 def _new_flow(ports: Ports, service: ServiceContext, sign_on: SamlSignOn, cookie: str) -> Flow:
     return new_flow(
         ports.clock.now(),
-        Target.SAML,
+        FlowTarget.SAML,
         json.dumps(asdict(sign_on)),
         digest(cookie),
         org_id=service.org_id,

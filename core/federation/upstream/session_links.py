@@ -10,7 +10,7 @@ from core.accounts import events as accounts_events
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
 from core.accounts.own_account import lock_own_account
-from core.authentication.flow.model import ProviderTrip, Target
+from core.authentication.flow.model import FlowTarget, ProviderTrip
 from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.sessions import OtherIdentity
 from core.authentication.reauthentication import reauthentication
@@ -50,7 +50,7 @@ async def complete_for_session(
         await tx.identities.lock_subject(provider, identity.issuer, identity.subject)
         account = await lock_own_account(tx, person, now)
         match = await tx.identities.match(provider, identity.issuer, identity.subject, None)
-        if trip.flow.target is Target.REAUTHENTICATION:
+        if trip.flow.target is FlowTarget.REAUTHENTICATION:
             if match is None or match.user_id != account.id:
                 raise OtherIdentity
             proof = first_proof(provider, now, is_fresh=identity.is_fresh)

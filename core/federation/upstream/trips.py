@@ -17,7 +17,7 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
-from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, ProviderTrip, Target, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, ProviderTrip, new_flow
 from core.authentication.model.identities import ProviderUnknown, parse_provider
 from core.authentication.model.login import LoginFailure
 from core.federation.model.sign_in import (
@@ -158,17 +158,17 @@ async def _begin_flow(
             client = await oauth.find_service(read, request)
         org_id, service_id = (None, None) if client is None else (client[0].org_id, client[0].id)
         return new_flow(
-            now, Target.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
+            now, FlowTarget.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
         )
     if sign_in.after is not None:
-        return new_flow(now, Target.PAGE, sign_in.after, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, sign_in.after, browser_hash)
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
-        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
     authorization = await oauth.validate(ports, request)
     check_request(authorization)
     if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
-        return new_flow(now, Target.PAGE, ACCOUNT_PATH, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
     try:
         waiting = oauth_target.check(ports, authorization, base_url)
     except AuthorizationRefused:
@@ -275,7 +275,7 @@ def _fresh_since(ports: Ports, trip: ProviderTrip) -> datetime | None:
 
     It is that of the trip: in a flow that has been open for hours, the provider may have asked before.
     """
-    if trip.flow.target is Target.REAUTHENTICATION:
+    if trip.flow.target is FlowTarget.REAUTHENTICATION:
         connection = ports.providers.connections.get(trip.provider)
         return trip.begun_at if connection is not None and connection.can_reauthenticate else None
     return trip.begun_at if trip.flow.wants_fresh else None
@@ -305,7 +305,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
     try:
         return await _finish(ports, caller, visitor, trip, browser, state, returned.answer, base_url)
     except Refusal as refusal:
-        if trip.flow.target is not Target.REAUTHENTICATION:
+        if trip.flow.target is not FlowTarget.REAUTHENTICATION:
             raise
         return NotSignedInAgain(refusal, trip.flow.request)
 
@@ -325,14 +325,14 @@ async def _finish(
         identity = await _fetch_identity(ports, trip, browser, state, base_url, answer)
     except (ProviderConsentDenied, ProviderFailed) as failure:
         error = "access_denied" if isinstance(failure, ProviderConsentDenied) else "server_error"
-        response = await oauth_target.fail(ports, flow, error, base_url) if flow.target is Target.OAUTH else None
+        response = await oauth_target.fail(ports, flow, error, base_url) if flow.target is FlowTarget.OAUTH else None
         if response is None:
             raise
         return ErrorReported(response, failure.code)
-    if flow.target not in (Target.LINK, Target.REAUTHENTICATION):
+    if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return SignedInAgain(flow.request) if flow.target is Target.REAUTHENTICATION else IdentityLinked()
+    return SignedInAgain(flow.request) if flow.target is FlowTarget.REAUTHENTICATION else IdentityLinked()
 
 
 async def _fetch_identity(

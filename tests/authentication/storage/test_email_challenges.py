@@ -14,7 +14,7 @@ from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy, Location
-from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailAttempt, EmailChallenge, Flow, Target, new_flow
+from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailAttempt, EmailChallenge, Flow, FlowTarget, new_flow
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
 from ports.crypto import SealBroken
@@ -30,11 +30,11 @@ STRANGER = KnownBy()
 
 
 def page(at: timedelta = timedelta(), browser: bytes = BROWSER, **values: Any) -> Flow:
-    return new_flow(NOW + at, Target.PAGE, "/app/account", browser, **values)
+    return new_flow(NOW + at, FlowTarget.PAGE, "/app/account", browser, **values)
 
 
 def client(secret: bytes = SECRET) -> Flow:
-    return new_flow(NOW, Target.API, "", secret_hash=secret)
+    return new_flow(NOW, FlowTarget.API, "", secret_hash=secret)
 
 
 def requested(flow: Flow, **changes: Any) -> EmailChallenge:

@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.mfa import attempt_subject
-from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL, MAX_OPEN, Flow, Target, new_flow
+from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL, MAX_OPEN, Flow, FlowTarget, new_flow
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import ConnectionSlug
@@ -35,7 +35,7 @@ PLAIN_IDENTITY = PendingIdentity(
 
 
 def page(at: timedelta = timedelta(), browser: bytes = BROWSER, **values: Any) -> Flow:
-    return new_flow(NOW + at, Target.PAGE, "/app", browser, **values)
+    return new_flow(NOW + at, FlowTarget.PAGE, "/app", browser, **values)
 
 
 async def add_flow(storage: Postgres, flow: Flow) -> Flow:
@@ -48,7 +48,7 @@ async def begin(storage: Postgres, email: Email = EVE, browser: bytes | None = B
     """Add a flow with a right password, which waits for the second factor."""
     person = await add(storage, account(email=email))
     proofs = (first_proof("password", NOW),)
-    target = Target.API if browser is None else Target.PAGE
+    target = FlowTarget.API if browser is None else FlowTarget.PAGE
     flow = new_flow(NOW, target, "/app", browser, user_id=person.id, proofs=proofs, proofs_expire_at=NOW + TTL)
     return await add_flow(storage, replace(flow, **values))
 
@@ -103,7 +103,7 @@ async def test_all_values_are_stored(storage: Postgres, identity: PendingIdentit
         Flow(
             id=uuid4(),
             browser_hash=BROWSER,
-            target=Target.OAUTH,
+            target=FlowTarget.OAUTH,
             request="client_id=1",
             secret_hash=digest("secret"),
             org_id=uuid4(),
@@ -158,7 +158,7 @@ async def test_the_identity_is_encrypted_for_its_flow(storage: Postgres, pool: P
 
 async def test_the_oldest_open_flow_of_a_browser_goes(storage: Postgres, pool: Pool) -> None:
     elsewhere = await add_flow(storage, page(-SECOND, OTHER_BROWSER))
-    client = await add_flow(storage, new_flow(NOW - SECOND, Target.API, ""))
+    client = await add_flow(storage, new_flow(NOW - SECOND, FlowTarget.API, ""))
     flows = [await add_flow(storage, page(number * SECOND)) for number in range(MAX_OPEN)]
     assert await open_flows(pool) == {flow.id for flow in (elsewhere, client, *flows)}
     newest = await add_flow(storage, page(MAX_OPEN * SECOND))
@@ -186,7 +186,7 @@ async def test_exactly_one_request_closes_a_flow(storage: Postgres) -> None:
     assert Counter(outcomes) == {True: 1, False: 19}
     assert await load(storage, flow) == replace(flow, closed_at=NOW + SECOND, expires_at=NOW + SECOND + CLOSED_TTL)
     assert not await within(storage, lambda tx: tx.flows.close(late, NOW + FLOW_TTL))
-    client = await add_flow(storage, new_flow(NOW, Target.API, ""))
+    client = await add_flow(storage, new_flow(NOW, FlowTarget.API, ""))
     assert await within(storage, lambda tx: tx.flows.close(client, NOW))
 
 
@@ -236,14 +236,16 @@ async def test_new_proofs_replace_those_of_a_flow(storage: Postgres, pool: Pool)
 async def test_proofs_are_stored_with_a_new_flow(storage: Postgres) -> None:
     person = await add(storage, account())
     for browser in (BROWSER, None):
-        flow = new_flow(NOW, Target.API, "", browser, user_id=person.id, proofs=(first_proof("password", NOW),), proofs_expire_at=NOW + TTL)
+        flow = new_flow(
+            NOW, FlowTarget.API, "", browser, user_id=person.id, proofs=(first_proof("password", NOW),), proofs_expire_at=NOW + TTL
+        )
         assert await within(storage, lambda tx, flow=flow: tx.flows.save_proofs(flow))  # type: ignore[misc]
         assert await count_attempt(storage, flow) == replace(flow, is_stored=True)
 
 
 async def test_proofs_of_a_user_are_forgotten(storage: Postgres, pool: Pool) -> None:
     flow, other = await begin(storage, identity=IDENTITY), await begin(storage, Email("grace@example.com"))
-    client = replace(flow, id=uuid4(), target=Target.API, browser_hash=None)
+    client = replace(flow, id=uuid4(), target=FlowTarget.API, browser_hash=None)
     await within(storage, lambda tx: tx.flows.add(client))
     assert flow.user_id is not None
     await within(storage, lambda tx: tx.flows.forget_proofs(flow.user_id))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Flow, ProviderTrip, Target, new_flow
+from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest
@@ -24,7 +24,7 @@ STATE, SECRET = digest("state"), digest("secret")
 
 
 def page(browser: bytes = BROWSER, **values: Any) -> Flow:
-    return new_flow(NOW, Target.PAGE, "/app/account", browser, **values)
+    return new_flow(NOW, FlowTarget.PAGE, "/app/account", browser, **values)
 
 
 def trip_of(flow: Flow, **changes: Any) -> ProviderTrip:
@@ -32,7 +32,7 @@ def trip_of(flow: Flow, **changes: Any) -> ProviderTrip:
 
 
 def ticket_of(user_id: UUID, session_id: UUID, secret: bytes = SECRET, **changes: Any) -> ProviderTrip:
-    return trip_of(new_flow(NOW, Target.LINK, "", secret_hash=secret, session_id=session_id), user_id=user_id, **changes)
+    return trip_of(new_flow(NOW, FlowTarget.LINK, "", secret_hash=secret, session_id=session_id), user_id=user_id, **changes)
 
 
 def opened(ticket: ProviderTrip, browser: bytes = BROWSER) -> ProviderTrip:
@@ -81,7 +81,7 @@ async def test_all_values_of_a_trip_are_stored(storage: Postgres, scopes: tuple[
     flow = page(org_id=uuid4(), service_id=uuid4(), wants_fresh=True, keeps_trust=False, first_session_id=uuid4())
     trip = trip_of(flow, scopes=scopes)
     of_session = trip_of(
-        new_flow(NOW, Target.REAUTHENTICATION, "/app/account", BROWSER, session_id=session_id), provider=OTHER, user_id=person.id
+        new_flow(NOW, FlowTarget.REAUTHENTICATION, "/app/account", BROWSER, session_id=session_id), provider=OTHER, user_id=person.id
     )
     assert [await start(storage, trip), await start(storage, of_session, digest("another"))] == [True, True]
     assert await take(storage) == stored(trip)
@@ -165,7 +165,12 @@ async def test_a_ticket_needs_a_live_session_of_its_user(storage: Postgres, pool
     assert await run_sql(pool, "select * from sign_in_flows") == []
     link = ticket_of(user, live_session)
     flow = new_flow(
-        NOW, Target.REAUTHENTICATION, "/app/account", secret_hash=digest("another"), session_id=live_session, first_session_id=live_session
+        NOW,
+        FlowTarget.REAUTHENTICATION,
+        "/app/account",
+        secret_hash=digest("another"),
+        session_id=live_session,
+        first_session_id=live_session,
     )
     again = trip_of(flow, provider=OTHER, user_id=user, expires_at=NOW + HOUR)
     assert [await start(storage, ticket, None) for ticket in (link, again)] == [True, True]
@@ -176,7 +181,7 @@ async def test_a_ticket_needs_a_live_session_of_its_user(storage: Postgres, pool
 async def test_a_link_needs_a_session_that_has_not_expired(storage: Postgres, expires_in: timedelta, is_added: bool) -> None:
     user = await add(storage, account())
     session = await begin(storage, user.id, "token", expires_at=NOW + expires_in)
-    flow = new_flow(NOW, Target.LINK, "", BROWSER, session_id=session.id)
+    flow = new_flow(NOW, FlowTarget.LINK, "", BROWSER, session_id=session.id)
     assert await start(storage, trip_of(flow, user_id=user.id)) is is_added
 
 

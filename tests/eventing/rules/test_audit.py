@@ -16,7 +16,7 @@ from core.eventing.model.audit import (
     resolve_actor,
 )
 from core.kernel.errors import Invalid
-from core.kernel.event_catalog import AUDIT_ACTIONS, EventTarget
+from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 
 USER = UUID("6f1d0c52-5c1e-4b4f-9a57-0a3d8ad1b0c1")
 ALL = AuditFilter()
@@ -24,7 +24,7 @@ DOMAINS = frozenset({"domain.set", "domain.verified", "domain.deleted"})
 
 
 def filter_for(
-    action: str | None = None, target_type: EventTarget | None = None, target_id: str | None = None, actor_id: str | None = None
+    action: str | None = None, target_type: Target | None = None, target_id: str | None = None, actor_id: str | None = None
 ) -> AuditFilter | None:
     return build_filter(action=action, target_type=target_type, target_id=target_id, actor_id=actor_id)
 
@@ -45,39 +45,39 @@ def test_an_action_selects_its_entries() -> None:
 )
 def test_an_unknown_action_matches_no_entry(action: str) -> None:
     assert filter_for(action) is None
-    assert filter_for(action, EventTarget.USER, "x", str(USER)) is None
+    assert filter_for(action, Target.USER, "x", str(USER)) is None
 
 
 def test_an_invitation_is_found_by_both_target_types() -> None:
     """The interface documents `user` for `user.invited`."""
-    for target_type in (EventTarget.INVITATION, EventTarget.USER):
+    for target_type in (Target.INVITATION, Target.USER):
         assert filter_for("user.invited", target_type) == AuditFilter(actions=frozenset({"user.invited"}))
-        expected = AuditFilter(actions=frozenset({"user.invited"}), target_type=EventTarget.INVITATION, target_id="x")
+        expected = AuditFilter(actions=frozenset({"user.invited"}), target_type=Target.INVITATION, target_id="x")
         assert filter_for("user.invited", target_type, "x") == expected
 
 
 def test_an_action_with_another_target_type_matches_no_entry() -> None:
-    assert filter_for("user.invited", EventTarget.PLAN) is None
-    assert filter_for("user.invited", EventTarget.DOMAIN) is None
-    assert filter_for("domain.set", EventTarget.BRANDING) is None
+    assert filter_for("user.invited", Target.PLAN) is None
+    assert filter_for("user.invited", Target.DOMAIN) is None
+    assert filter_for("domain.set", Target.BRANDING) is None
 
 
-@pytest.mark.parametrize("target_type", sorted({*EventTarget} - {EventTarget.DOMAIN, EventTarget.BRANDING}))
-def test_a_target_type_selects_its_entries(target_type: EventTarget) -> None:
+@pytest.mark.parametrize("target_type", sorted({*Target} - {Target.DOMAIN, Target.BRANDING}))
+def test_a_target_type_selects_its_entries(target_type: Target) -> None:
     assert filter_for(None, target_type) == AuditFilter(target_type=target_type)
     assert filter_for(None, target_type, "x") == AuditFilter(target_type=target_type, target_id="x")
 
 
 def test_the_target_types_domain_and_branding_select_actions() -> None:
-    assert filter_for(None, EventTarget.DOMAIN) == AuditFilter(actions=DOMAINS)
-    assert filter_for(None, EventTarget.BRANDING) == AuditFilter(actions=frozenset({"branding.updated"}))
+    assert filter_for(None, Target.DOMAIN) == AuditFilter(actions=DOMAINS)
+    assert filter_for(None, Target.BRANDING) == AuditFilter(actions=frozenset({"branding.updated"}))
     assert (
-        filter_for("domain.set", EventTarget.DOMAIN)
-        == filter_for("domain.set", EventTarget.ORGANIZATION)
+        filter_for("domain.set", Target.DOMAIN)
+        == filter_for("domain.set", Target.ORGANIZATION)
         == AuditFilter(actions=frozenset({"domain.set"}))
     )
     # The target of these entries is the organization, so the id is compared with its id.
-    assert filter_for(None, EventTarget.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
+    assert filter_for(None, Target.DOMAIN, "x") == AuditFilter(actions=DOMAINS, target_type="organization", target_id="x")
 
 
 def test_a_target_id_requires_a_target_type() -> None:

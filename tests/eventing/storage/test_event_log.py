@@ -116,7 +116,7 @@ async def test_a_sign_in_to_the_platform_is_recorded_for_each_approved_organizat
     await add_member(pool, unconfirmed, user.id)
     approved = {organizations["active"], organizations["suspended"]}
     async with storage.transaction(by=replace(PERSON, user_id=user.id), in_session=False) as tx:
-        tx.record(signed_in(user.id, "codehost"))
+        tx.record(signed_in(user.id, ("codehost",)))
     assert {(row[0], row[1], row[3], row[9]["provider"]) for row in await run_sql(pool, AUDIT)} == {
         (org, "user.login.success", str(user.id), "codehost") for org in approved
     }
@@ -128,7 +128,7 @@ async def test_a_sign_in_to_the_platform_is_recorded_for_each_approved_organizat
 async def test_a_sign_in_of_a_user_without_organizations_is_in_no_log(storage: Postgres, pool: Pool) -> None:
     user = await add(storage, account())
     async with storage.transaction(by=SYSTEM) as tx:
-        tx.record(signed_in(user.id, "password"))
+        tx.record(signed_in(user.id, ("password",)))
     assert await run_sql(pool, AUDIT) == []
     assert [row[0] for row in await run_sql(pool, EVENTS)] == [None]
 
@@ -305,7 +305,7 @@ async def test_concurrent_random_events_are_all_counted(storage: Postgres, pool:
     def choose(_: int) -> list[Event]:
         organization_events = [make_event(name, org) for name in names for org in organizations]
         account_events = [events.password_changed(person.id, "change") for person in people]
-        account_events += [signed_in(person.id, "password") for person in people]
+        account_events += [signed_in(person.id, ("password",)) for person in people]
         return dice.sample([*organization_events, *account_events], dice.randrange(12))
 
     await run_concurrently(20, recorder(storage, choose))

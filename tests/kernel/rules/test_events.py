@@ -7,7 +7,7 @@ import pytest
 from core.accounts.events import password_changed, signed_up
 from core.authentication.events import signed_in
 from core.kernel.callers import OrganizationStatus, ServiceContext
-from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, EventTarget
+from core.kernel.event_catalog import AUDIT_ACTIONS, EVENT_KINDS, EventKind, Target
 
 WEBHOOKS = [
     "user.login.success",
@@ -92,19 +92,19 @@ def test_an_event_for_webhooks_only_is_not_an_audit_action(name: str) -> None:
 
 def test_the_targets_are_the_documented_ones() -> None:
     documented = {"user", "service", "organization", "plan", "subscription", "invitation", "api_key", "domain", "branding"}
-    assert {*EventTarget} == {*documented, "api_resource", "service_account", "personal_token", "signing_key"}
+    assert {*Target} == {*documented, "api_resource", "service_account", "personal_token", "signing_key"}
     # The last two are filters only. Their events have the target type organization (decision 227).
-    assert not {EventTarget.DOMAIN, EventTarget.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
+    assert not {Target.DOMAIN, Target.BRANDING} & {kind.target for kind in EVENT_KINDS.values()}
 
 
 def test_the_catalogue_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
-        EVENT_KINDS["x"] = EventKind("x", "X", "x", EventTarget.USER)  # type: ignore[index]
+        EVENT_KINDS["x"] = EventKind("x", "X", "x", Target.USER)  # type: ignore[index]
 
 
 def test_events_of_accounts_have_their_data() -> None:
     user = UUID(int=1)
-    up, into, password = signed_up(user), signed_in(user, "websuite"), password_changed(user, "reset")
+    up, into, password = signed_up(user), signed_in(user, ("websuite",)), password_changed(user, "reset")
     assert {event.target_id for event in (up, into, password)} == {str(user)}
     assert (up.kind.name, up.org_id, up.of_person) == ("user.signup.success", None, None)
     assert (into.kind.name, into.kind.audited, into.of_person) == ("user.login.success", True, user)
@@ -122,8 +122,8 @@ def test_a_login_to_a_service_belongs_to_its_organization() -> None:
         org_slug="acme",
         status=OrganizationStatus.ACTIVE,
     )
-    event = signed_in(UUID(int=1), "password", shop)
+    event = signed_in(UUID(int=1), ("password",), shop)
     assert (event.target_id, event.org_id, event.of_person) == (str(UUID(int=1)), UUID(int=4), None)
     assert event.details == event.payload == {"provider": "password", "service_id": str(UUID(int=2))}
     assert not event.kind.audited
-    assert signed_in(UUID(int=1), "password").org_id is None, "a sign-in without a service belongs to no organization"
+    assert signed_in(UUID(int=1), ("password",)).org_id is None, "a sign-in without a service belongs to no organization"

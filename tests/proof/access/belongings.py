@@ -12,7 +12,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceType, Location, LoginRisk
 from core.accounts.model.mfa import MfaEvent
 from core.authentication.browser import form_token
-from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, Target, new_flow
+from core.authentication.flow.model import ChallengeOrigin, EmailChallenge, FlowTarget, new_flow
 from core.authentication.model.login import new_code
 from core.authentication.model.sessions import SessionStart
 from core.authentication.sessions import new_session
@@ -173,8 +173,8 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
         "email_request_token": new_secret(),
         "email_link": str(new_id()),
     }
-    client = new_flow(now, Target.API, "", secret_hash=digest(things["email_request_token"]))
-    browser = new_flow(now, Target.PAGE, ACCOUNT_PATH, digest(device_of(slug)))
+    client = new_flow(now, FlowTarget.API, "", secret_hash=digest(things["email_request_token"]))
+    browser = new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, digest(device_of(slug)))
     for flow, link in ((client, str(new_id())), (browser, things["email_link"])):
         challenge = EmailChallenge(
             id=new_id(),
@@ -201,8 +201,8 @@ async def add_flows(ports: Ports, account: Account, slug: str, org: UUID, servic
         service = await read.services.by_id(org, service_id)
     assert service is not None
     request = urlencode({"org": slug, "service": service.slug})
-    flow = new_flow(now, Target.OAUTH, request, browser, org_id=org, service_id=service_id)
-    waiting = replace(waiting_flow(account.id, now), target=Target.PAGE, request=ACCOUNT_PATH, browser_hash=browser)
+    flow = new_flow(now, FlowTarget.OAUTH, request, browser, org_id=org, service_id=service_id)
+    waiting = replace(waiting_flow(account.id, now), target=FlowTarget.PAGE, request=ACCOUNT_PATH, browser_hash=browser)
     async with ports.storage.transaction(by=SYSTEM) as tx:
         for each in (flow, waiting):
             await tx.flows.add(each)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import FlowTarget, new_flow
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.messages import NameId, SamlStatus
 from core.federation.saml.model.sign_on import LOGOUT_TTL, STATE_TTL, LogoutInitiator, SamlLogout, SamlSession, SamlSignOn
@@ -52,7 +52,7 @@ async def sign_on_with_saml(ports: Ports, pool: Pool, slug: str, org: UUID, serv
     )
     flow = new_flow(
         now,
-        Target.SAML,
+        FlowTarget.SAML,
         json.dumps(asdict(sign_on)),
         digest(f"browser of {name}"),
         secret_hash=digest(state),

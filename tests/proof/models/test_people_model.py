@@ -37,7 +37,7 @@ from core.accounts.model.devices import (
 from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import AlreadyEnabled, CodeMalformed, CodeWrong, NotEnabled, NotSetUp, SetupCodeMalformed, SetupCodeWrong
 from core.authentication import callers, session_start, sessions
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code
@@ -363,14 +363,14 @@ class PeopleMachine(RuleBasedStateMachine):
         self.other = await add_account(self.ports, f"witness-{self.number}@example.com")
         app = await add_mfa(self.ports, self.other)
         email, client, caller = self.other.email, PresentedDevice(HOME.client), HOME.caller
-        waiting = await prove(self.ports, caller, new_flow(self.now, Target.API, ""), Password(email, PASSWORD), client)
+        waiting = await prove(self.ports, caller, new_flow(self.now, FlowTarget.API, ""), Password(email, PASSWORD), client)
         assert isinstance(waiting, Flow)
         signed_in = await prove(self.ports, caller, waiting, Code(app.code(), trusts_device=True), client)
         assert isinstance(signed_in, SignedIn)
         assert signed_in.device_token is not None
         assert signed_in.session.device_id is not None
         self.others_token, self.others_device = signed_in.device_token, signed_in.session.device_id
-        assert isinstance(await prove(self.ports, caller, new_flow(self.now, Target.API, ""), Password(email, PASSWORD), client), Flow)
+        assert isinstance(await prove(self.ports, caller, new_flow(self.now, FlowTarget.API, ""), Password(email, PASSWORD), client), Flow)
 
     # The model
 
@@ -508,7 +508,7 @@ class PeopleMachine(RuleBasedStateMachine):
     ) -> SignedIn | Flow:
         client = PresentedDevice(profile.client, token)
         org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
-        flow = new_flow(self.now, Target.API, "", org_id=org_id, service_id=service_id, service=service)
+        flow = new_flow(self.now, FlowTarget.API, "", org_id=org_id, service_id=service_id, service=service)
         return await prove(self.ports, profile.caller, flow, Password(self.account.email, password), client)
 
     def guesses_of(self, profile: ClientProfile, token: str | None = None) -> Counter:
@@ -567,7 +567,7 @@ class PeopleMachine(RuleBasedStateMachine):
             self.trust_tokens.append(result.device_token)
 
     async def _with_code(self, claims: PreAuthClaims, code: str, profile: ClientProfile, trust: bool, name: str | None) -> SignedIn:
-        flow = replace(new_flow(self.now, Target.API, ""), id=claims.id, user_id=claims.user_id)
+        flow = replace(new_flow(self.now, FlowTarget.API, ""), id=claims.id, user_id=claims.user_id)
         client = PresentedDevice(profile.client, name=name)
         signed_in = await prove(self.ports, profile.caller, flow, Code(code, trusts_device=trust), client)
         assert isinstance(signed_in, SignedIn)

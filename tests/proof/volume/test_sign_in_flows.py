@@ -14,7 +14,7 @@ from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.storage import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailChallenge, Flow, ProviderTrip, Target, new_flow
+from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow
 from core.kernel.connections import WEBSUITE
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest, new_id
@@ -82,14 +82,14 @@ def large_database(server: str) -> Iterator[str]:
 
 def own_flow(number: int, **values: Any) -> Flow:
     """Return a stored flow of our browser."""
-    flow = new_flow(NOW + number * SECOND, Target.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP, **values)
+    flow = new_flow(NOW + number * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP, **values)
     return replace(flow, id=UUID(int=100 + number), is_stored=True)
 
 
 def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
     """Return the statements of sign-ins. Each finds what it looks for."""
     flows, emails, trips = here.flows, here.email_challenges, here.provider_trips
-    begun = new_flow(NOW + 100 * SECOND, Target.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP)
+    begun = new_flow(NOW + 100 * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP)
     proofs = (first_proof("password", NOW),)
     proved = own_flow(1, user_id=USER, proofs=proofs, proofs_expire_at=NOW + HOUR)
     email = EmailChallenge(

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry, AuditFilter
-from core.kernel.event_catalog import AUDIT_ACTIONS, EventTarget
+from core.kernel.event_catalog import AUDIT_ACTIONS, Target
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.base.context import acting, ports
@@ -68,7 +68,7 @@ class AuditFilters(Query):
     """The filters of the audit log. An entry must match all of them."""
 
     action: Text | None = Field(default=None, description="Only entries with this action.", examples=["user.invited"])
-    target_type: EventTarget | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
+    target_type: Target | None = Field(default=None, description="Only entries about this type of object. Required with `target_id`.")
     target_id: Text | None = Field(default=None, description="Only entries about the object with this id.")
     actor_id: Text | None = Field(default=None, description="Only entries with this actor: an id, `system` or `anonymous`.")
     success: Flag | None = Field(default=None, description="Only entries of actions that succeeded (`true`) or failed (`false`).")

@@ -8,7 +8,7 @@ from core.accounts import accounts
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeMalformed, CodeWrong
 from core.authentication.flow.methods import SignInMethod
-from core.authentication.flow.model import Flow, FlowEnded, Target
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Step
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code
@@ -182,7 +182,7 @@ async def sign_in_response(outcome: BrowserSignIn | Flow, flow: Flow, *, to: str
         await keep_taken(cookies.browser_id())
         return redirect(path_of(outcome, "/code"))
     await give_back_taken(cookies.device_cookie())
-    response = redirect(to or (flow.request if flow.target is Target.PAGE else path_of(flow)))
+    response = redirect(to or (flow.request if flow.target is FlowTarget.PAGE else path_of(flow)))
     cookies.set_session_cookie(response, outcome.cookie, outcome.expires_at)
     if outcome.device_token is not None:
         cookies.set_trust_cookie(response, outcome.device_token)

@@ -10,7 +10,7 @@ from core.eventing import audit, platform_log
 from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry
 from core.kernel.display import to_words
-from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, EventTarget
+from core.kernel.event_catalog import AUDIT_ACTIONS, PLATFORM_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
 from core.kernel.values import PageResult
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditExportQuery, AuditQuery
@@ -29,7 +29,7 @@ LOG: Final = "/app/organizations/<org_slug>/audit-log"
 PLATFORM_LOG: Final = "/app/platform/log"
 API: Final = "/api/organizations/<org_slug>/audit-log"
 PLATFORM_API: Final = "/api/platform/audit-log"
-TARGETS: Final = [("", "All objects"), *((target.value, label(target)) for target in EventTarget)]
+TARGETS: Final = [("", "All objects"), *((target.value, label(target)) for target in Target)]
 RESULTS: Final = [("", "All results"), ("true", "Succeeded"), ("false", "Failed or refused")]
 FILE: Final = {200: "The entries, newest first."}
 FILTERS: Final = ("action", "target_type", "target_id", "actor_id", "success", "since", "until", "impersonator_id", "session_id")

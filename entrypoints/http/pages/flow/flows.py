@@ -14,7 +14,7 @@ from quart import Blueprint, Response, request
 
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, FlowEnded, Target, new_flow
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
 from core.federation import sign_in as sign_in_flow
 from core.federation import targets
 from core.federation.destination import Destination
@@ -72,7 +72,7 @@ async def _page_flow() -> Flow:
 
 def page_flow(path: str) -> Flow:
     """Return a flow to the page at this path, for which nothing is stored yet."""
-    return new_flow(ports().clock.now(), Target.PAGE, path, digest(cookies.browser_id()))
+    return new_flow(ports().clock.now(), FlowTarget.PAGE, path, digest(cookies.browser_id()))
 
 
 async def _ended_page(flow_id: UUID | None) -> Response:
@@ -128,12 +128,12 @@ def require_tab() -> None:
 def leads_to_request(flow: Flow) -> bool:
     """Return whether the path of a page is that of a request, which begins a flow of its own, or of another flow."""
     path = flow.request.partition("?")[0]
-    return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/")
+    return path in (AUTHORIZE_PATH, SIGN_IN_PATH) or path.startswith(f"{HOME_PATH}/flow/") or path.endswith("/saml/login")
 
 
 def address_to_store(flow: Flow) -> str | None:
     """Return the address for the link of an email, which any browser can open, or None if it is the account page."""
-    address = path_of(flow) if flow.target is Target.SAML else targets.address(flow)
+    address = path_of(flow) if flow.target is FlowTarget.SAML else targets.address(flow)
     return None if address == ACCOUNT_PATH else address
 
 

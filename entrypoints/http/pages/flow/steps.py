@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, Target
+from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
 from core.federation.destination import Asked
 from core.kernel.callers import Visitor
@@ -41,10 +41,10 @@ async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) ->
     return redirect(flow.request)
 
 
-_RESUME: Final[Mapping[Target, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
-    Target.PAGE: _resume_page,
-    Target.OAUTH: oauth.resume,
-    Target.SAML: continuation.resume,
+_RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
+    FlowTarget.PAGE: _resume_page,
+    FlowTarget.OAUTH: oauth.resume,
+    FlowTarget.SAML: continuation.resume,
 }
 
 

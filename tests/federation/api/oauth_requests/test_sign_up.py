@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account, LinkInvalid
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.model import Target, new_flow
+from core.authentication.flow.model import FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.sign_up import SignUpLink
 from core.kernel.causes import Caller
@@ -188,7 +188,7 @@ async def test_a_verification_link_signs_in_only_the_browser_that_chose_the_pass
 async def test_the_link_is_bound_in_the_use_case_too(browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, pool: Pool) -> None:
     await sign_up(browser)
     token = (await mailed_link(ports, sent)).partition("=")[2]
-    flow = new_flow(ports.clock.now(), Target.PAGE, "/app")
+    flow = new_flow(ports.clock.now(), FlowTarget.PAGE, "/app")
     with pytest.raises(LinkInvalid):
         await prove(ports, Caller(), flow, SignUpLink(token, new_secret()), PresentedDevice())
     assert not await is_verified(pool)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Transaction
-from core.authentication.flow.model import Flow, Target, new_flow
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.federation.saml.model.configuration import NameIdFormat, SamlConfiguration
 from core.federation.saml.model.messages import NameId
 from core.federation.saml.model.sign_on import STATE_TTL, SamlLogout, SamlSession
@@ -61,7 +61,7 @@ class StoredSaml:
 
 def sign_on(service: ServiceContext, state: bytes = STATE) -> Flow:
     """Return the flow of a sign-on at this service."""
-    flow = new_flow(NOW, Target.SAML, "the request", BROWSER, secret_hash=state, org_id=service.org_id, service_id=service.id)
+    flow = new_flow(NOW, FlowTarget.SAML, "the request", BROWSER, secret_hash=state, org_id=service.org_id, service_id=service.id)
     return replace(flow, wants_fresh=True, expires_at=NOW + STATE_TTL)
 
 
