@@ -114,3 +114,11 @@ async def test_a_saml_sign_on_does_not_begin(
     [begun] = await run_sql(pool, BEGUN)
     assert not any(begun)
     assert (await browser.open(address)).status == 302, "the request was not used up"
+
+
+async def test_a_saml_sign_in_that_starts_here_does_not_begin(
+    app: QuartTrio, pool: Pool, saml_shop: SamlApplication, browser: FakeBrowser
+) -> None:
+    path = f"/api/organizations/{saml_shop.org_slug}/services/{saml_shop.slug}/saml/login"
+    assert await findings(app, pool, browser, path) == []
+    assert (await browser.open(path)).status == 200, "the sign-in page"

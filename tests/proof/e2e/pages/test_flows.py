@@ -89,7 +89,7 @@ class Sites:
 
     def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.conninfo, autocommit=True) as connection:
-            cursor = connection.execute(statement, parameters)  # type: ignore[call-overload]
+            cursor = connection.execute(statement, parameters)
             rows: list[tuple[Any, ...]] = cursor.fetchall() if cursor.description else []
             return rows
 
