@@ -30,7 +30,7 @@ from tests.federation.api.relying import (
     path_of,
     sign_in_browser,
 )
-from tests.support.browser import SIGN_IN, FakeBrowser
+from tests.support.browser import FLOW, FakeBrowser
 from tests.support.builders import Answer, make_edge, run_sql, sign_in
 from tests.support.platform import Platform
 from tests.support.scim import Directory, directory_of
@@ -204,7 +204,7 @@ SIGNED_OUT: Final = ("sign-in", "login_required", "invalid_grant", "access_denie
 FORGOTTEN: Final = (*SIGNED_OUT[:3], "invalid_grant", *SIGNED_OUT[4:])
 REMOVED: Final = ("access_denied", "access_denied", "invalid_grant", "access_denied", "invalid_grant", 401)
 NOT_ADMITTED: Final = (*REMOVED[:2], "access_denied", *REMOVED[3:])  # the code is good, and the user is refused
-ASKED_AGAIN: Final = ("200", "consent_required", "invalid_grant", "access_denied", "invalid_grant", 401)  # the policy admits anyone
+ASKED_AGAIN: Final = ("consent", "consent_required", "invalid_grant", "access_denied", "invalid_grant", 401)  # the policy admits anyone
 CASES: Final[dict[Act, tuple[Act, tuple[object, ...]]]] = {
     deactivate_the_account: (open_to_anyone, SIGNED_OUT),
     anonymize_the_account: (open_to_anyone, FORGOTTEN),
@@ -214,7 +214,7 @@ CASES: Final[dict[Act, tuple[Act, tuple[object, ...]]]] = {
     take_out_of_the_group: (in_the_group, NOT_ADMITTED),
     unassign: (assigned, NOT_ADMITTED),
     admit_members_only: (open_to_anyone, NOT_ADMITTED),
-    require_a_second_factor: (open_to_anyone, ("200", *FORGOTTEN[1:])),  # the page asks the user to sign in again
+    require_a_second_factor: (open_to_anyone, FORGOTTEN),
     remove_from_the_application: (open_to_anyone, ASKED_AGAIN),
     delete_the_subscription: (subscribed, NOT_ADMITTED),
     expire_the_subscription_by_key: (subscribed, NOT_ADMITTED),
@@ -254,10 +254,10 @@ async def approved_device(case: Case) -> str:
 
 
 def outcome(answer: Answer) -> str:
-    """Return the error that the application gets, or the name of the page."""
+    """Return the error that the application gets, or the step of the sign-in."""
     target = answer.headers.get("Location", "")
-    if target.startswith(SIGN_IN):
-        return "sign-in"
+    if step := FLOW.fullmatch(target):
+        return step[1].removeprefix("/")
     fields = dict(parse_qsl(urlsplit(target).query))
     return fields.get("error", "code" if "code" in fields else str(answer.status))
 
@@ -267,7 +267,7 @@ async def answers(case: Case, code: str, device_code: str) -> tuple[object, ...]
     device = {"grant_type": GRANT, "device_code": device_code, "client_id": str(shop.client_id)}
     case.clock.advance(timedelta(seconds=6))  # the interval of polls
     return (
-        outcome(await shop.browser.open(path_of(shop))),
+        outcome(await shop.browser.open(path_of(shop), follows=False)),
         outcome(await shop.browser.open(path_of(shop, prompt="none"))),
         (await shop.exchange(code)).json.get("error"),
         (await shop.post("/auth/token", **device)).json.get("error"),

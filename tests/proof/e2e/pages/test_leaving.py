@@ -116,7 +116,7 @@ class World:
 
     def sign_up(self) -> str:
         """Sign up on the page, agree, and return the link of the email."""
-        self.open(f"/app/sign-up?{urlencode({'next': self.request()})}")
+        self.open(self.request(prompt="create"))
         self.browser.fill("Email address", self.email)
         self.press("Password", PASSWORD, "Create account")
         self.agree()
