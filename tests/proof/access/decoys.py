@@ -46,7 +46,7 @@ def shape(text: str) -> str | None:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value except times, and bytes as hexadecimal digits."""
+    """Yield every text in a JSON value except times, and bytes as hexadecimal digits. A text can be a JSON object itself."""
     match value:
         case dict():
             for item in value.values():
@@ -54,6 +54,8 @@ def texts(value: Any) -> Iterator[str]:
         case list():
             for item in value:
                 yield from texts(item)
+        case str() if value.startswith('{"'):
+            yield from texts(json.loads(value))
         case str() if not _TIME.fullmatch(value):
             yield value.removeprefix("\\x").lower()
 
