@@ -1,4 +1,4 @@
-"""The targets of sign-ins in a browser. This is the only list of them."""
+"""The targets of sign-ins in a browser. `pages.flow.steps` has their pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.applications.model.services import Service
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.federation.destination import Destination
-from core.federation.oauth import target as oauth_target
+from core.federation.oauth import requests
 from core.federation.saml import target as saml_target
 from core.kernel.errors import Refusal
 from core.kernel.values import digest
@@ -36,7 +36,7 @@ class _Page:
         return flow.request
 
 
-TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.PAGE: _Page(), FlowTarget.OAUTH: oauth_target, FlowTarget.SAML: saml_target}
+TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.PAGE: _Page(), FlowTarget.OAUTH: requests, FlowTarget.SAML: saml_target}
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:

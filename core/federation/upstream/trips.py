@@ -33,10 +33,10 @@ from core.federation.model.sign_in import (
     ProviderStateUnknown,
     SignedInAsAnotherUser,
 )
-from core.federation.oauth import authorization as oauth
+from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest, AuthorizationResponse, check_request
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, check_request
 from core.federation.upstream import session_links
 from core.federation.upstream.provider_method import ProviderIdentity
 from core.kernel.access import OrganizationNotFound, require_sign_in
@@ -83,15 +83,10 @@ class Authenticated:
 
 
 @dataclass(frozen=True, slots=True)
-class IdentityLinked:
-    """The identity was linked to the account of the user in this browser."""
+class Returned:
+    """The user of a session signed in again, and continues at `next_path`. Without it, the identity was linked to their account."""
 
-
-@dataclass(frozen=True, slots=True)
-class SignedInAgain:
-    """The user of a session signed in again. The browser continues at `next_path`."""
-
-    next_path: str
+    next_path: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +97,7 @@ class NotSignedInAgain:
     next_path: str
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | Returned | NotSignedInAgain
 
 
 # The sign-in page
@@ -134,9 +129,9 @@ async def begin(
     `device_cookie` is the secret in the browser's device cookie.
 
     Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; FlowEnded; the
-    errors of `oauth.validate` and `authorization.check_request`.
+    errors of `requests.check` and `authorization.check_request`.
     """
-    provider = _find_provider(ports, provider_name)
+    provider = find_provider(ports, provider_name)
     flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
     if flow is None:
         return sign_in.request.path
@@ -155,7 +150,7 @@ async def _begin_flow(
     now, request = ports.clock.now(), sign_in.request
     if sign_in.user_code is not None:
         async with ports.storage.reading() as read:
-            client = await oauth.find_service(read, request)
+            client = await requests.find_service(read, request)
         org_id, service_id = (None, None) if client is None else (client[0].org_id, client[0].id)
         return new_flow(
             now, FlowTarget.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
@@ -165,15 +160,13 @@ async def _begin_flow(
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    authorization = await oauth.validate(ports, request)
-    check_request(authorization)
-    if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+    waiting = await requests.check(ports, request, base_url)
+    if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    try:
-        waiting = oauth_target.check(ports, authorization, base_url)
-    except AuthorizationRefused:
+    if waiting.refusal is not None:
+        check_request(waiting.authorization)
         return None
-    return await oauth_target.begin(ports, caller, visitor, waiting, browser_hash)
+    return await requests.begin(ports, caller, visitor, waiting, browser_hash)
 
 
 async def _require_active(ports: Ports, org_slug: str) -> None:
@@ -199,7 +192,7 @@ async def begin_with_ticket(
 
     Raises: ProviderUnknown, LinkTicketInvalid, BrowserSignInNeeded, SignedInAsAnotherUser, LinkOfAnotherBrowser, SignInNotRecent.
     """
-    provider, now = _find_provider(ports, provider_name), ports.clock.now()
+    provider, now = find_provider(ports, provider_name), ports.clock.now()
     async with ports.storage.reading() as read:
         trip = await read.provider_trips.by_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
     flow = trip.flow
@@ -241,7 +234,8 @@ async def _start(
     return ports.providers.authorization_url(provider, request)
 
 
-def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
+def find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
+    """Return the identity provider with this name. Raises: ProviderUnknown."""
     provider = parse_provider(provider_name)
     if provider not in ports.providers.connections:
         raise ProviderUnknown
@@ -332,7 +326,7 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return SignedInAgain(flow.request) if flow.target is FlowTarget.REAUTHENTICATION else IdentityLinked()
+    return Returned(flow.request or None)
 
 
 async def _fetch_identity(

@@ -39,7 +39,9 @@ routes = Blueprint("sign_up", __name__)
 
 @flow_route(routes, "/sign-up", "GET")
 @anyone
-@describes_page({200: "The sign-up form.", 303: "Continue at the next step, or at `next` if the user is signed in already."})
+@describes_page(
+    {200: "The sign-up form.", 303: "Continue at the next step, or at `next` if the user is signed in already."}, changes_state=True
+)
 @in_flow
 async def sign_up_page(flow: Flow) -> Response:
     """Show the sign-up page.

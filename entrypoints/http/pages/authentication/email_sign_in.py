@@ -24,7 +24,7 @@ from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
-from entrypoints.http.pages.flow.flows import FLOW_PATH, flow_route, in_flow, load_options, page_flow, page_values, path_of
+from entrypoints.http.pages.flow.flows import FLOW_PATH, flow_route, in_flow, link_to, load_options, page_flow, page_values, path_of
 from entrypoints.http.pages.flow.forms import sign_in_again
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page, refused_page
@@ -67,7 +67,9 @@ async def request_email(flow: Flow) -> Response:
 
 @routes.get(f"{FLOW_PATH}/email")
 @anyone
-@describes_page({200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."})
+@describes_page(
+    {200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."}, changes_state=True
+)
 @in_flow
 async def code_page(flow: Flow) -> Response:
     """Show the page for the code of the email.
@@ -133,13 +135,21 @@ async def link_page() -> Response:
     token, browser = link_token(), cookies.browser_id()
     try:
         link = await email_sign_in.open_link(ports(), token, browser)
-        asked = link.challenge.flow
-        values = await page_values(asked if asked.in_browser else page_flow(ACCOUNT_PATH))
+        own, asked = link.flow or page_flow(ACCOUNT_PATH), link.challenge.flow
+        options = await load_options(asked if asked.in_browser else own)
     except (LinkInvalid, FlowEnded) as refusal:
         return _link_refused(refusal)
     await keep_taken(browser)
-    values = {"email": link.challenge.email, "origin": _origin_fields(link), **values}
-    return form_page("authentication/email_sign_in_link.html", token=token, **values)
+    service = options.destination.service
+    return form_page(
+        "authentication/email_sign_in_link.html",
+        token=token,
+        email=link.challenge.email,
+        origin=_origin_fields(link),
+        service=service.name if service else None,
+        design=options.design,
+        sign_in=link_to(own, "/sign-in"),
+    )
 
 
 def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:

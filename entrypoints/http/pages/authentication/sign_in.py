@@ -57,7 +57,8 @@ routes = Blueprint("sign_in", __name__)
         200: "The sign-in form.",
         303: "Continue at the next step, or at `next` if the user is signed in already.",
         403: "The signed-in user has no access to the application.",
-    }
+    },
+    changes_state=True,
 )
 @in_flow
 async def sign_in_page(flow: Flow) -> Response:
@@ -108,7 +109,8 @@ async def sign_in(flow: Flow) -> Response:
         200: "The form for the code, or the sign-in has ended and the page goes on.",
         303: "Continue at the next step.",
         403: "The signed-in user has no access to the application.",
-    }
+    },
+    changes_state=True,
 )
 @in_flow
 async def code_page(flow: Flow) -> Response:
