@@ -155,13 +155,23 @@ async def restart() -> Response:
 
     `next` is the path on this server to continue at after the sign-in.
     """
-    fields = await read_form() if request.method == "POST" else request.args
-    return redirect(with_next(SIGN_IN_PATH, next_of(fields)), notice=UPGRADED)
+    return redirect(with_next(SIGN_IN_PATH, next_of(request.args)), notice=UPGRADED)
+
+
+@anyone
+@describes_page({303: "Start again at the sign-in page."}, form={"next": "The path on this server to continue at after the sign-in."})
+async def restart_by_form() -> Response:
+    """Start again a sign-in that began before an upgrade, after the form of its page.
+
+    The browser continues at the sign-in page.
+    """
+    return redirect(with_next(SIGN_IN_PATH, next_of(await read_form())), notice=UPGRADED)
 
 
 # The next release drops these pages of version 0.9.0.
-for _path, _name in (("code", "restart_at_code"), ("email/code", "restart_at_email_code")):
-    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", _name, restart, methods=["GET", "POST"])
+for _path, _name in (("code", "code"), ("email/code", "email_code")):
+    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_at_{_name}", restart, methods=["GET"])
+    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_form_at_{_name}", restart_by_form, methods=["POST"])
 
 
 async def sign_in_browser(method: SignInMethod, flow: Flow) -> Response:
