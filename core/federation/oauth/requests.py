@@ -89,7 +89,7 @@ async def check(ports: Ports, request: AuthorizationRequest, base_url: str) -> W
     ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
     """
     async with ports.storage.reading() as read:
-        if is_pushed(request.request_uri) and not isinstance(request, PushedRequest):
+        if request.request_uri is not None and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)
         client = await find_service(read, request)
         api = None
@@ -105,9 +105,16 @@ async def check(ports: Ports, request: AuthorizationRequest, base_url: str) -> W
     return check_parameters(ports, authorization, base_url)
 
 
-async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> PushedRequest:
-    """Return the pushed request of this client. The other parameters are ignored (RFC 9126 section 4). Raises: RequestUriInvalid."""
+async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> AuthorizationRequest:
+    """Return the pushed request of this client, or the request itself if its request_uri is not ours.
+
+    The other parameters are ignored (RFC 9126 section 4).
+
+    Raises: RequestUriInvalid.
+    """
     request_uri = request.request_uri or ""
+    if not is_pushed(request_uri):
+        return request
     parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
     return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
 

@@ -24,7 +24,7 @@ from entrypoints.http.edge.limits import give_back_email, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.typed_fields import link_token
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
-from entrypoints.http.pages.flow.flows import FLOW_PATH, flow_route, in_flow, link_to, load_options, page_flow, page_values, path_of
+from entrypoints.http.pages.flow.flows import FLOW_PATH, flow_route, in_flow, load_options, page_flow, page_values, path_of
 from entrypoints.http.pages.flow.forms import sign_in_again
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_form_page, refused_page
@@ -148,7 +148,7 @@ async def link_page() -> Response:
         origin=_origin_fields(link),
         service=service.name if service else None,
         design=options.design,
-        sign_in=link_to(own, "/sign-in"),
+        sign_in=path_of(own, "/sign-in"),
     )
 
 

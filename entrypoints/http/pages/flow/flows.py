@@ -105,7 +105,7 @@ def path_of(flow: Flow, step: str = "") -> str:
     """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
     if flow.is_stored:
         return _prefix_of(flow) + step
-    return HOME_PATH + step if step else flow.request
+    return with_next(HOME_PATH + step, flow.request) if step else flow.request
 
 
 def _prefix_of(flow: Flow) -> str:
@@ -141,19 +141,14 @@ def address_to_store(flow: Flow) -> str | None:
     return None if address == ACCOUNT_PATH else address
 
 
-def link_to(flow: Flow, step: str) -> str:
-    """Return a link to a step of a flow."""
-    return path_of(flow, step) if flow.is_stored else with_next(path_of(flow, step), flow.request)
-
-
 def links(flow: Flow) -> dict[str, Any]:
     """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
     return {
         "flow": _prefix_of(flow) if flow.is_stored else HOME_PATH,
         "next": path_of(flow),
-        "sign_in": link_to(flow, "/sign-in"),
-        "sign_up": link_to(flow, "/sign-up"),
-        "forgot_password": link_to(flow, "/forgot-password"),
+        "sign_in": path_of(flow, "/sign-in"),
+        "sign_up": path_of(flow, "/sign-up"),
+        "forgot_password": path_of(flow, "/forgot-password"),
     }
 
 
