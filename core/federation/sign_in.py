@@ -82,7 +82,6 @@ class SignInOptions:
     destination: Destination
     providers: dict[ConnectionSlug, str]  # the path that starts the sign-in at each available identity provider
     design: Design | None  # of the service's organization
-    needs_fresh_sign_in: bool  # the application does not accept an existing session
     email_sign_in: bool  # whether users can sign in by email
 
 
@@ -198,10 +197,7 @@ async def load_options(ports: Ports, flow: Flow, base_url: str, destination: Des
     service = destination.service
     return SignInOptions(
         destination=destination,
-        providers=await trips.available_providers(
-            ports, flow, service if flow.target is FlowTarget.OAUTH else None, fresh_only=flow.wants_fresh
-        ),
+        providers=await trips.available_providers(ports, flow, service),
         design=None if service is None else await branding.get_design(ports, service.org_id),
-        needs_fresh_sign_in=flow.wants_fresh,
         email_sign_in=is_on(ports.policy, None if service is None else service.email_sign_in),
     )

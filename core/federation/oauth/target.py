@@ -16,18 +16,8 @@ from core.federation.destination import Asked
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import requests
 from core.federation.oauth.consents import load_agreement
-from core.federation.oauth.model.authorization import (
-    AuthorizationRequest,
-    AuthorizationResponse,
-    respond,
-)
-from core.federation.oauth.model.openid_requests import (
-    AccessDenied,
-    AuthenticationUnmet,
-    ConsentRequired,
-    Prompt,
-    SignInRequired,
-)
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, respond
+from core.federation.oauth.model.openid_requests import AccessDenied, AuthenticationUnmet, ConsentRequired, Prompt, SignInRequired
 from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
 from core.kernel import proofs

@@ -29,7 +29,6 @@ from core.federation.model.sign_in import (
     ProviderAnswer,
     ProviderAnswerInvalid,
     ProviderConsentDenied,
-    ProviderSignIn,
     ProviderStateUnknown,
     SignedInAsAnotherUser,
 )
@@ -103,15 +102,16 @@ TripResult: TypeAlias = ErrorReported | Authenticated | Returned | NotSignedInAg
 # The sign-in page
 
 
-async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[ConnectionSlug, str]:
+async def available_providers(ports: Ports, flow: Flow, service: Service | None) -> dict[ConnectionSlug, str]:
     """Return the path that starts a sign-in at each available identity provider.
 
-    A provider is available if the platform or the application that waits for the flow has credentials there.
-    With `fresh_only`, return only providers that can reauthenticate the user.
+    A provider is available if the platform, or the application whose authorization request waits, has credentials there,
+    and if it can reauthenticate the user, in case the flow wants that.
     """
-    configured = [connection.slug for connection in ports.providers.connections.values() if connection.can_reauthenticate or not fresh_only]
+    connections = ports.providers.connections.values()
+    configured = [connection.slug for connection in connections if connection.can_reauthenticate or not flow.wants_fresh]
     available = oauth_credentials.platform_providers(ports)
-    if configured and service is not None:
+    if configured and service is not None and flow.target is FlowTarget.OAUTH:
         async with ports.storage.reading() as read:
             available |= (await read.oauth_credentials.list_of_service(service.org_id, service.id)).keys()
     query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
@@ -121,42 +121,37 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
 # To the provider
 
 
-async def begin(
-    ports: Ports, caller: Caller, visitor: Visitor | None, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn
-) -> str:
-    """Return the URL of the provider that starts a sign-in there.
+async def begin(ports: Ports, caller: Caller, flow: Flow, provider: ConnectionSlug, device_cookie: str, base_url: str) -> str:
+    """Return the URL of the provider at which the user signs in. `device_cookie` is the secret in the browser's device cookie.
 
-    `device_cookie` is the secret in the browser's device cookie.
-
-    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; FlowEnded; the
-    errors of `requests.check` and `authorization.check_request`.
+    Raises: ProviderUnknown if neither the service nor the platform has credentials there; FlowEnded.
     """
-    provider = find_provider(ports, provider_name)
-    flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
-    if flow is None:
-        return sign_in.request.path
     flow = replace(flow, expires_at=ports.clock.now() + FLOW_TTL)
     return await _start(ports, caller, flow, provider, device_cookie, base_url)
 
 
-async def _begin_flow(
-    ports: Ports, caller: Caller, visitor: Visitor | None, sign_in: ProviderSignIn, browser_hash: bytes, base_url: str
+async def begin_flow(
+    ports: Ports,
+    caller: Caller,
+    visitor: Visitor | None,
+    request: AuthorizationRequest,
+    user_code: str | None,
+    browser_hash: bytes,
+    base_url: str,
 ) -> Flow | None:
     """Return the flow of a sign-in that starts here. None: the authorization endpoint reports to the application why it refuses.
 
-    A request with `org` alone comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in
-    to their own account.
+    With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
+    comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
+
+    Raises: the errors of `requests.check` and `authorization.check_request`.
     """
-    now, request = ports.clock.now(), sign_in.request
-    if sign_in.user_code is not None:
+    now = ports.clock.now()
+    if user_code is not None:
         async with ports.storage.reading() as read:
             client = await requests.find_service(read, request)
         org_id, service_id = (None, None) if client is None else (client[0].org_id, client[0].id)
-        return new_flow(
-            now, FlowTarget.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
-        )
-    if sign_in.after is not None:
-        return new_flow(now, FlowTarget.PAGE, sign_in.after, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, device_flow.verification_url(user_code), browser_hash, org_id=org_id, service_id=service_id)
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)

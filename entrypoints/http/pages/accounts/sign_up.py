@@ -20,15 +20,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.flow.flows import (
-    address_to_store,
-    flow_route,
-    in_flow,
-    leads_to_request,
-    links,
-    load_options,
-    values_of,
-)
+from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, leads_to_request, links, load_options, values_of
 from entrypoints.http.pages.flow.forms import sign_up_form
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page

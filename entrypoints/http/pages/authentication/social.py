@@ -10,20 +10,14 @@ from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
 from core.authentication.flow.model import FlowEnded
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
-from core.federation.upstream.trips import (
-    Authenticated,
-    ErrorReported,
-    NotSignedInAgain,
-    ProviderReturn,
-    Returned,
-    TripResult,
-)
+from core.federation.upstream.trips import Authenticated, ErrorReported, NotSignedInAgain, ProviderReturn, Returned, TripResult
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
+from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
@@ -34,7 +28,7 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import ended_page, open_flow, require_tab
+from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, require_tab
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -79,15 +73,20 @@ async def start(provider: str) -> Response:
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
-    flow_id = arguments.get("flow") or None
+    slug, base_url, flow_id = trips.find_provider(ports(), provider), app_context().base_url, arguments.get("flow")
+    user_code, after = arguments.get("user_code") or None, arguments.get("next")
     try:
-        sign_in = ProviderSignIn(
-            request=AuthorizationRequest.from_fields(arguments),
-            user_code=arguments.get("user_code") or None,
-            after=safe_next(arguments["next"]) if arguments.get("next") else None,
-            flow=None if flow_id is None else await open_flow(flow_id),
-        )
-        url = await trips.begin(ports(), caller(), await visitor(), provider, browser, app_context().base_url, sign_in)
+        if flow_id:
+            flow = await open_flow(flow_id)
+        elif after and user_code is None:
+            flow = page_flow(safe_next(after))
+        else:
+            of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
+            begun = await trips.begin_flow(ports(), caller(), user, of_application, user_code, digest(browser), base_url)
+            if begun is None:
+                return redirect(of_application.path, 302)
+            flow = begun
+        url = await trips.begin(ports(), caller(), flow, slug, browser, base_url)
     except FlowEnded:  # the user went back to an earlier page
         return await ended_page(flow_id)
     await keep_taken(browser)

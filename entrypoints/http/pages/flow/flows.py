@@ -171,7 +171,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
         "other_ways": [way[:2] for way in OTHER_WAYS if way[2](options)],
-        "needs_fresh_sign_in": options.needs_fresh_sign_in,
+        "needs_fresh_sign_in": flow.wants_fresh,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }

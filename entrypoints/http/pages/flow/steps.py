@@ -43,6 +43,7 @@ async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) ->
     return redirect(flow.request)
 
 
+# How the pages of each target of `core.federation.targets` continue.
 _RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
