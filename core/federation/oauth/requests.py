@@ -267,12 +267,9 @@ def address(flow: Flow) -> str:
 
     The parameters of a pushed request stay secret (RFC 9126 section 1).
     """
-    fields = dict(parse_qsl(flow.request, keep_blank_values=True))
+    fields = dict(parse_qsl(flow.request))
     if is_pushed(fields.get("request_uri")):
-        return f"{AUTHORIZE_PATH}?{urlencode({name: fields[name] for name in ('client_id', 'request_uri')})}"
-    prompts = fields.get("prompt", "").split(" ")
-    if Prompt.CREATE not in prompts:
-        return f"{AUTHORIZE_PATH}?{flow.request}"
-    others = " ".join(prompt for prompt in prompts if prompt != Prompt.CREATE)
-    fields = {name: value for name, value in fields.items() if name != "prompt"} | ({"prompt": others} if others else {})
+        fields = {name: fields[name] for name in ("client_id", "request_uri")}
+    if "prompt" in fields:
+        fields["prompt"] = " ".join(prompt for prompt in fields["prompt"].split(" ") if prompt != Prompt.CREATE)
     return f"{AUTHORIZE_PATH}?{urlencode(fields)}"

@@ -92,6 +92,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "all of the path": "the slug is part of it",
     "POST /api/auth/register body.email": "409: the address is taken (decision 65)",
     "POST /app/sign-up form.email": "409: the address is taken (decision 65)",
+    "POST /app/flow/<flow_id>/sign-up form.email": "409: the address is taken (decision 65)",
     "PATCH /api/user body.email": "an address belongs to one account",
     "POST /api/organizations body.slug": "a slug belongs to one organization (security T-4)",
     "PATCH /api/service/users/<user_id> body.email": "an address belongs to one account",

@@ -31,21 +31,11 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation.signed_out import signed_out_page
-from entrypoints.http.pages.flow.flows import (
-    FLOW_PATH,
-    address_to_store,
-    flow_route,
-    in_flow,
-    leads_to_request,
-    links,
-    load_options,
-    page_values,
-    path_of,
-)
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again, sign_in_form
+from entrypoints.http.pages.flow.flows import FLOW_PATH, address_to_store, flow_route, in_flow, links, load_options, page_values, path_of
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
-from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
 
@@ -67,11 +57,7 @@ async def sign_in_page(flow: Flow) -> Response:
     Without a flow, `next` is the path on this server to continue at after the sign-in. The default, also
     for a path that is not valid, is the account page.
     """
-    if flow.is_stored:
-        return await step_page(flow, Step.SIGN_IN)
-    if leads_to_request(flow) or await visitor_with_mfa() is not None:
-        return redirect(flow.request)
-    return await sign_in_form(flow)
+    return await step_page(flow, Step.SIGN_IN)
 
 
 @flow_route(routes, "/sign-in", "POST")

@@ -102,7 +102,7 @@ async def test_an_authorization_request_begins_no_sign_in(
 async def test_head_runs_no_page_of_a_flow(
     app: QuartTrio, pool: Pool, relying_party: RelyingParty, user: Account, browser: FakeBrowser
 ) -> None:
-    """The session is sufficient by now: GET would answer the application, and end the flow."""
+    """The session is sufficient: GET would answer the application, and end the flow."""
     del browser.cookies["gatehouse-session"]
     path = action_of(await browser.open(relying_party.request(scope="openid", response_type="code"))).removesuffix("/sign-in")
     await give_consent(relying_party, user)
