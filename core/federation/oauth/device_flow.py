@@ -30,6 +30,7 @@ from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
 from core.federation.oauth import consents, requests
 from core.federation.oauth.model import authorization as oauth_model
+from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
@@ -85,7 +86,7 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
-    oauth_model.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
+    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):

@@ -30,7 +30,6 @@ from core.federation.oauth.model.authorization import (
     ClientIdMismatch,
     OrgOrServiceMissing,
     RedirectUriNotRegistered,
-    check_request,
     choose_redirect_uri,
 )
 from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
@@ -161,8 +160,7 @@ def check_parameters(ports: Ports, authorization: Authorization, base_url: str) 
             client_id = FRONTEND_CLIENT_ID if context is None else str(context.client_id)
             if hint.client_id != client_id:
                 raise IdTokenHintInvalid
-        openid = openid_requests.parse(request, base_url, None if hint is None else hint.user_id, authorization.api)
-        check_request(authorization)
+        openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
     except AuthorizationRefused as refusal:
         return WaitingRequest(authorization, refusal=refusal)
     if authorization.service is not None:

@@ -35,7 +35,8 @@ from core.federation.model.sign_in import (
 from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse, check_request
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse
+from core.federation.oauth.model.openid_requests import check_request
 from core.federation.upstream import session_links
 from core.federation.upstream.provider_method import ProviderIdentity
 from core.kernel.access import OrganizationNotFound, require_sign_in
@@ -144,7 +145,7 @@ async def begin_flow(
     With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
     comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
 
-    Raises: the errors of `requests.check` and `authorization.check_request`.
+    Raises: the errors of `requests.check` and `openid_requests.check_request`.
     """
     now = ports.clock.now()
     if user_code is not None:

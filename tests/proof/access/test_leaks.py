@@ -19,6 +19,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.federation.oauth.model.device_flow import MAX_TYPED_LENGTH
 from entrypoints.http.app import Application, Edge, build_routes, configure
 from entrypoints.http.edge.typed_fields import to_domain, to_routes
 from ports import Ports
@@ -306,7 +307,7 @@ def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, sec
 
 def echoes(attempt: Attempt) -> list[str]:
     """Return the sent values as they are, and as pages read them (decision 361), the longest first."""
-    readers = (str, to_domain, to_routes, lambda text: "".join(text.split()))
+    readers = (str, to_domain, to_routes, lambda text: "".join(text.split()), lambda text: text[:MAX_TYPED_LENGTH])
     return sorted({read(text) for text in attempt.sent for read in readers}, key=len, reverse=True)
 
 

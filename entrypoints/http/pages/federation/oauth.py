@@ -13,7 +13,6 @@ from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
 from core.federation.destination import Asked
 from core.federation.oauth import requests, target
-from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
     Authorization,
@@ -21,6 +20,7 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
+    refusal_response,
 )
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
 from core.federation.oauth.requests import WaitingRequest
@@ -185,7 +185,7 @@ async def _refused(authorization: Authorization, flow: Flow | None, refusal: Aut
         raise refusal
     await target.finish(ports(), authorization.request, flow)
     request_record().error_code = refusal.code
-    return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
+    return to_application(refusal_response(authorization, refusal, app_context().base_url))
 
 
 def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:
