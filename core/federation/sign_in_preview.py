@@ -17,7 +17,7 @@ from core.authentication.model.openid import OpenIdGrant
 from core.authentication.model.sessions import OpenIdSubject, TokenSubject
 from core.authentication.tokens import issuing
 from core.federation.model.sign_in import OpenIdPreview, PreviewOutcome, SamlPreview, SignInPreview
-from core.federation.oauth import target
+from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     Authorization,
     AuthorizationRefused,
@@ -91,7 +91,7 @@ async def _preview_openid(
     authorization = Authorization(request, service, context, request.redirect_uri)
     redirect_uri = request.redirect_uri or ""
     try:
-        step, grant = await target.find_step(ports, visitor, target.check(ports, authorization, base_url))
+        step, grant = await target.find_step(ports, visitor, requests.check_parameters(ports, authorization, base_url))
     except AuthorizationRefused as refusal:
         return OpenIdPreview(PreviewOutcome.REFUSED, redirect_uri, error=refusal.oauth_error, message=refusal.message)
     if step is Step.SIGN_IN:

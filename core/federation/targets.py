@@ -1,4 +1,4 @@
-"""The targets of sign-ins in a browser. This is the only list of them."""
+"""The targets of sign-ins in a browser. `pages.flow.steps` has their pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from uuid import UUID
 
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.authentication.flow.model import Flow, FlowTarget
 from core.federation.destination import Destination
-from core.federation.oauth import target as oauth_target
+from core.federation.oauth import requests
 from core.federation.saml import target as saml_target
-from core.kernel.errors import Refusal
 from core.kernel.values import digest
 
 if TYPE_CHECKING:
@@ -26,30 +25,18 @@ class _TargetArea(Protocol):
     def address(self, flow: Flow, /) -> str: ...
 
 
-class _Page:
-    """One of our own pages, whose path is the request."""
-
-    async def find_destination(self, _ports: Ports, _flow: Flow, _base_url: str) -> Destination:
-        return Destination()
-
-    def address(self, flow: Flow) -> str:
-        return flow.request
-
-
-TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.PAGE: _Page(), FlowTarget.OAUTH: oauth_target, FlowTarget.SAML: saml_target}
+# Nothing waits on one of our own pages, whose path is the request.
+TARGETS: Final[Mapping[FlowTarget, _TargetArea]] = {FlowTarget.OAUTH: requests, FlowTarget.SAML: saml_target}
 
 
 async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
     """Return what the pages of the sign-in show. Raises: FlowEnded if the application no longer accepts the request."""
-    try:
-        return await TARGETS[flow.target].find_destination(ports, flow, base_url)
-    except Refusal:
-        raise FlowEnded from None
+    return Destination() if flow.target is FlowTarget.PAGE else await TARGETS[flow.target].find_destination(ports, flow, base_url)
 
 
 def address(flow: Flow) -> str:
     """Return the address of the request itself, at which another browser begins again."""
-    return TARGETS[flow.target].address(flow)
+    return flow.request if flow.target is FlowTarget.PAGE else TARGETS[flow.target].address(flow)
 
 
 async def find_open(ports: Ports, address_of_request: str, device_cookie: str | None) -> Flow | None:
@@ -58,8 +45,7 @@ async def find_open(ports: Ports, address_of_request: str, device_cookie: str | 
         return None
     async with ports.storage.reading() as read:
         open_flows = await read.flows.open_of_browser(digest(device_cookie), ports.clock.now())
-    begun = (flow for flow in open_flows if flow.target in TARGETS and flow.target is not FlowTarget.PAGE)
-    return next((flow for flow in begun if address(flow) == address_of_request), None)
+    return next((flow for flow in open_flows if flow.target in TARGETS and address(flow) == address_of_request), None)
 
 
 async def find_application(ports: Ports, flow_id: UUID, device_cookie: str | None) -> Service | None:

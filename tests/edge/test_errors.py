@@ -223,7 +223,7 @@ async def test_a_wrong_method_is_405_with_the_allowed_ones(app: QuartTrio, metho
 
 def as_path(rule: str) -> str:
     """Return a path that this rule matches."""
-    path = rule.replace("<provider:provider>", "codehost").replace("<uuid:flow_id>", str(UUID(int=7)))
+    path = rule.replace("<provider:provider>", "codehost").replace("<flow_id>", str(UUID(int=7)))
     return re.sub("<[a-z_]+>", "x", path)
 
 

@@ -14,7 +14,7 @@ from quart_trio import QuartTrio
 
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model import openid_requests
-from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
 from core.federation.oauth.model.end_session import END_SESSION_PATH
 from core.federation.saml.model.messages import new_message_id
 from core.kernel.proofs import Acr
@@ -274,6 +274,6 @@ def test_an_unknown_class_does_not_hide_a_known_one() -> None:
 
     def preferred(classes: str) -> Acr | None:
         request = AuthorizationRequest(response_type="code", scope="openid", acr_values=classes)
-        return openid_requests.parse(request, BASE_URL, None).wished_acr
+        return openid_requests.parse(Authorization(request, None, None, None), BASE_URL, None).wished_acr
 
     assert [preferred(classes) for classes in ("urn:x mfa", "mfa pwd", "urn:x pwd mfa", "urn:x")] == [Acr.MFA, Acr.MFA, None, None]

@@ -16,6 +16,7 @@ from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Proofs
+from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, new_id
 
 FLOW_TTL: Final = timedelta(hours=24)  # after the last step
@@ -151,3 +152,9 @@ class ProviderTrip:
     def service_id(self) -> UUID | None:
         """That service, or None for the platform, also if the user goes on with SAML."""
         return None if self.flow.target is FlowTarget.SAML else self.flow.service_id
+
+    def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
+        """Return the identity to link in the context of this trip."""
+        return PendingIdentity(
+            self.service_id, self.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
+        )

@@ -6,9 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final
 
-from core.authentication.flow.model import Flow
 from core.authentication.model.openid import Scope
-from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel.errors import Conflict, Forbidden, Invalid, Unauthenticated
 
@@ -54,20 +52,6 @@ class ProviderEmailTaken(Conflict):
 
 class IdentityLinkedToAnother(Conflict):
     """This account at the identity provider is already linked to another user. Link another account, or unlink this one there first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSignIn:
-    """A sign-in at an identity provider, as a browser requests it.
-
-    After it, the browser continues at `after` or at the page for `user_code`, and without both at
-    the authorization request.
-    """
-
-    request: AuthorizationRequest
-    user_code: str | None = None  # the code of a device, for the page that approves it
-    after: str | None = None  # a path
-    flow: Flow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

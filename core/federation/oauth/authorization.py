@@ -16,8 +16,7 @@ from uuid import UUID
 
 from core.accounts import own_account
 from core.accounts.model.accounts import Account
-from core.applications import services
-from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.model.dpop import KeyBinding, ProofUse
@@ -43,98 +42,28 @@ from core.federation.oauth.model.authorization import (
     Authorization,
     AuthorizationCode,
     AuthorizationCodeInvalid,
-    AuthorizationRequest,
-    ClientIdMismatch,
-    OrgOrServiceMissing,
     RedeemedAuthorizationCode,
-    RedirectUriNotRegistered,
     RequestedAccess,
-    choose_redirect_uri,
     s256_challenge,
 )
 from core.federation.oauth.model.clients import OAuthClient
 from core.federation.oauth.model.openid_requests import AccessDenied, ResourceNotGranted, ScopeNotAsked, ScopeNotGranted
-from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid, hash_of, is_pushed, parse_client_id
+from core.federation.oauth.model.pushed_requests import PushedRequest, RequestUriInvalid
+from core.federation.oauth.requests import frontend_callback
 from core.kernel import uris
-from core.kernel.access import OrganizationNotFound, require_mfa
+from core.kernel.access import require_mfa
 from core.kernel.callers import OrganizationStatus, Person, ServiceContext, Visitor
 from core.kernel.causes import Caller
-from core.kernel.claims import FRONTEND_CLIENT_ID
 from core.kernel.errors import ClientInvalid, GrantInvalid, NotFound, OrganizationNotActive, refuse
 from core.kernel.proofs import Strength, strength_of
-from core.kernel.values import digest, is_printable, new_id, new_secret, parse_id
-from core.programs import api_resources
+from core.kernel.values import digest, new_id, new_secret
 from core.programs.model.api_resources import NoAccessToResource
 from core.programs.model.credentials import ProgramClient, ProgramKind
 
 if TYPE_CHECKING:
     from ports import Ports
-    from ports.storage import Reading
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 section 4.1
-
-
-async def validate(ports: Ports, request: AuthorizationRequest) -> Authorization:
-    """Validate the application and the redirect URI of an authorization request.
-
-    Refusals are shown on an error page, because the browser must not be redirected to an
-    unvalidated redirect URI.
-
-    If the request refers to one that its client has pushed, the pushed request is returned.
-
-    Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
-    ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
-    """
-    async with ports.storage.reading() as read:
-        if is_pushed(request.request_uri) and not isinstance(request, PushedRequest):
-            request = await _load_pushed(ports, read, request)
-        client = await find_service(read, request)
-        api = None
-        if client is not None and request.resource is not None:
-            api = await api_resources.find_requested(ports, read, client[0].id, request.resource)
-    if client is None:
-        callback = _frontend_callback(ports)
-        if request.redirect_uri is not None and uris.find_registered((callback,), request.redirect_uri) is None:
-            raise RedirectUriNotRegistered
-        return Authorization(request, None, None, callback)
-    service, context = client
-    return Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri), api)
-
-
-async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> PushedRequest:
-    """Return the pushed request of this client. The other parameters are ignored (RFC 9126 section 4). Raises: RequestUriInvalid."""
-    request_uri = request.request_uri or ""
-    parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
-    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
-
-
-async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
-    """Return the service that the request names, or None for the platform itself.
-
-    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
-    ClientIdMismatch.
-    """
-    if (request.org is None) != (request.service is None):
-        raise OrgOrServiceMissing
-    if not is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
-        raise OrganizationNotFound
-    if request.org is not None and request.service is not None:
-        org_slug, client = request.org, await read.services.client_by_slug(request.org, request.service)
-    elif request.client_id in (None, FRONTEND_CLIENT_ID):
-        return None
-    else:
-        client_id = parse_id(request.client_id or "") or refuse(ServiceNotFound)
-        client = await read.services.by_client_id(client_id) or refuse(ServiceNotFound)
-        org_slug = client[1].org_slug
-    await services.require_open(read, org_slug, client[1] if client else None)
-    service, context = client or refuse(ServiceNotFound)
-    if request.client_id not in (None, str(service.client_id)):
-        raise ClientIdMismatch
-    return service, context
-
-
-def _frontend_callback(ports: Ports) -> str | None:
-    return None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
 
 
 # The user in the browser
@@ -328,7 +257,7 @@ def _grant_of(
 
 
 def _registered_uris(ports: Ports, client: OAuthClient) -> tuple[str | None, ...]:
-    return (_frontend_callback(ports),) if client.service is None else client.service.redirect_uris
+    return (frontend_callback(ports),) if client.service is None else client.service.redirect_uris
 
 
 async def refresh_tokens(

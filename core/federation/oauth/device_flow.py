@@ -28,8 +28,9 @@ from core.authentication.service_access import enroll_end_user, require_service_
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
 from core.federation.oauth import authorization as oauth
-from core.federation.oauth import consents
+from core.federation.oauth import consents, requests
 from core.federation.oauth.model import authorization as oauth_model
+from core.federation.oauth.model import openid_requests
 from core.federation.oauth.model.authorization import AuthorizationRequest, RequestedAccess
 from core.federation.oauth.model.device_flow import (
     CODE_TTL,
@@ -79,13 +80,13 @@ async def request_codes(ports: Ports, caller: Caller, request: AuthorizationRequ
     """
     async with ports.storage.reading() as read:
         try:
-            service, context = await oauth.find_service(read, request) or refuse(ApplicationMissing)
+            service, context = await requests.find_service(read, request) or refuse(ApplicationMissing)
         except ServiceNotFound:
             raise ClientInvalid if request.org is None else ServiceNotFound from None
         if context.is_code_flow_only:
             raise DeviceFlowRefused
         grant = await _parse_grant(ports, read, context, request)
-    oauth_model.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
+    openid_requests.check_code_challenge(context, request.code_challenge, request.code_challenge_method)
     now, device_code = ports.clock.now(), new_secret()
     async with ports.storage.transaction(by=caller) as tx:
         for _ in range(USER_CODE_ATTEMPTS):

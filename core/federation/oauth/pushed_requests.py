@@ -4,7 +4,7 @@ A client sends its authorization request here first, and authenticates. The brow
 reference to it. So users cannot change the request, and its length does not matter.
 
 A request must be presented within 60 seconds. It is used up when a code or an error goes to the client, or
-when a sign-in begins with it, which then keeps it (`target.begin`).
+when a sign-in begins with it, which then keeps it (`requests.begin`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.authentication.model.dpop import ProofInvalid, ProofUse
-from core.federation.oauth import authorization as oauth
-from core.federation.oauth import target
+from core.federation.oauth import requests
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.oauth.model.clients import OAuthClient, client_id_text
 from core.federation.oauth.model.pushed_requests import (
@@ -62,7 +61,8 @@ async def push(
     secret, now = new_secret(), ports.clock.now()
     own = replace(request, client_id=client_id_text(client))
     pushed = PushedRequest(**{name: getattr(own, name) for name in own.__slots__} | {"request_uri": PREFIX + secret})
-    target.check(ports, await oauth.validate(ports, pushed), base_url)
+    if (refusal := (await requests.check(ports, pushed, base_url)).refusal) is not None:
+        raise refusal
     stored = StoredRequest(digest(secret), client.context, pushed.parameters, now, now + PRESENTED_WITHIN)
     async with ports.storage.autocommit() as statements:
         if not await statements.pushed_requests.add(stored):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.services import Service
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
@@ -172,9 +172,9 @@ async def keep(ports: Ports, waiting: WaitingSignOn, device_cookie: str) -> Flow
 
 
 async def find_destination(ports: Ports, flow: Flow, _base_url: str) -> Destination:
-    """Return what the pages of the sign-in show."""
+    """Return what the pages of the sign-in show. Raises: FlowEnded."""
     async with ports.storage.reading() as read:
-        service = await read.services.by_id(*_service_ids(flow)) or refuse(ServiceNotFound)
+        service = await read.services.by_id(*_service_ids(flow)) or refuse(FlowEnded)
     return Destination(service=service, offers_sign_up=False)
 
 

@@ -89,15 +89,8 @@ async def _find_account(
     if match is not None and match.is_here:
         await tx.identities.update_tokens(match.id, identity.email, identity.tokens)
     else:
-        pending_identity = to_link(trip, identity, known_elsewhere=match is not None)
+        pending_identity = trip.to_link(identity, known_elsewhere=match is not None)
     return account, pending_identity
-
-
-def to_link(trip: ProviderTrip, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
-    """Return the identity to link in the context of this trip."""
-    return PendingIdentity(
-        trip.service_id, trip.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
-    )
 
 
 async def _find_account_by_email(trip: ProviderTrip, identity: FederatedIdentity, tx: Transaction, now: datetime) -> Account:

@@ -15,7 +15,6 @@ from core.authentication.model.identities import AlreadyLinked
 from core.authentication.model.sessions import OtherIdentity
 from core.authentication.reauthentication import reauthentication
 from core.federation.model.sign_in import IdentityLinkedToAnother, LinkOfAnotherBrowser, SignedInAsAnotherUser
-from core.federation.upstream.provider_method import to_link
 from core.kernel.callers import Person, Visitor
 from core.kernel.causes import Caller
 from core.kernel.errors import SessionEnded, refuse
@@ -59,7 +58,7 @@ async def complete_for_session(
         await _check_sign_ins(ports, tx, trip, session_id, visitor, now)
         if match is not None and match.user_id != account.id:
             raise IdentityLinkedToAnother
-        if not await tx.identities.add(to_link(trip, identity, known_elsewhere=match is not None).of(account.id, now)):
+        if not await tx.identities.add(trip.to_link(identity, known_elsewhere=match is not None).of(account.id, now)):
             raise AlreadyLinked
         await security_notices.notify(tx, account, EmailKind.IDENTITY_LINKED, now, session_id=person.session_id, detail=provider)
         tx.record(accounts_events.identity_linked(account.id, provider))

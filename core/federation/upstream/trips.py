@@ -29,14 +29,14 @@ from core.federation.model.sign_in import (
     ProviderAnswer,
     ProviderAnswerInvalid,
     ProviderConsentDenied,
-    ProviderSignIn,
     ProviderStateUnknown,
     SignedInAsAnotherUser,
 )
-from core.federation.oauth import authorization as oauth
+from core.federation.oauth import requests
 from core.federation.oauth import target as oauth_target
 from core.federation.oauth.model import device_flow
-from core.federation.oauth.model.authorization import AuthorizationRefused, AuthorizationRequest, AuthorizationResponse, check_request
+from core.federation.oauth.model.authorization import AuthorizationRequest, AuthorizationResponse
+from core.federation.oauth.model.openid_requests import check_request
 from core.federation.upstream import session_links
 from core.federation.upstream.provider_method import ProviderIdentity
 from core.kernel.access import OrganizationNotFound, require_sign_in
@@ -83,15 +83,10 @@ class Authenticated:
 
 
 @dataclass(frozen=True, slots=True)
-class IdentityLinked:
-    """The identity was linked to the account of the user in this browser."""
+class Returned:
+    """The user of a session signed in again, and continues at `next_path`. Without it, the identity was linked to their account."""
 
-
-@dataclass(frozen=True, slots=True)
-class SignedInAgain:
-    """The user of a session signed in again. The browser continues at `next_path`."""
-
-    next_path: str
+    next_path: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +97,22 @@ class NotSignedInAgain:
     next_path: str
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | SignedInAgain | NotSignedInAgain
+TripResult: TypeAlias = ErrorReported | Authenticated | Returned | NotSignedInAgain
 
 
 # The sign-in page
 
 
-async def available_providers(ports: Ports, flow: Flow, service: Service | None, *, fresh_only: bool) -> dict[ConnectionSlug, str]:
+async def available_providers(ports: Ports, flow: Flow, service: Service | None) -> dict[ConnectionSlug, str]:
     """Return the path that starts a sign-in at each available identity provider.
 
-    A provider is available if the platform or the application that waits for the flow has credentials there.
-    With `fresh_only`, return only providers that can reauthenticate the user.
+    A provider is available if the platform, or the application whose authorization request waits, has credentials there,
+    and if it can reauthenticate the user, in case the flow wants that.
     """
-    configured = [connection.slug for connection in ports.providers.connections.values() if connection.can_reauthenticate or not fresh_only]
+    connections = ports.providers.connections.values()
+    configured = [connection.slug for connection in connections if connection.can_reauthenticate or not flow.wants_fresh]
     available = oauth_credentials.platform_providers(ports)
-    if configured and service is not None:
+    if configured and service is not None and flow.target is FlowTarget.OAUTH:
         async with ports.storage.reading() as read:
             available |= (await read.oauth_credentials.list_of_service(service.org_id, service.id)).keys()
     query = urlencode({"flow": str(flow.id)} if flow.is_stored else {"next": flow.request})
@@ -126,54 +122,47 @@ async def available_providers(ports: Ports, flow: Flow, service: Service | None,
 # To the provider
 
 
-async def begin(
-    ports: Ports, caller: Caller, visitor: Visitor | None, provider_name: str, device_cookie: str, base_url: str, sign_in: ProviderSignIn
-) -> str:
-    """Return the URL of the provider that starts a sign-in there.
+async def begin(ports: Ports, caller: Caller, flow: Flow, provider: ConnectionSlug, device_cookie: str, base_url: str) -> str:
+    """Return the URL of the provider at which the user signs in. `device_cookie` is the secret in the browser's device cookie.
 
-    `device_cookie` is the secret in the browser's device cookie.
-
-    Raises: ProviderUnknown, also if neither the service nor the platform has credentials there; FlowEnded; the
-    errors of `oauth.validate` and `authorization.check_request`.
+    Raises: ProviderUnknown if neither the service nor the platform has credentials there; FlowEnded.
     """
-    provider = _find_provider(ports, provider_name)
-    flow = sign_in.flow or await _begin_flow(ports, caller, visitor, sign_in, digest(device_cookie), base_url)
-    if flow is None:
-        return sign_in.request.path
     flow = replace(flow, expires_at=ports.clock.now() + FLOW_TTL)
     return await _start(ports, caller, flow, provider, device_cookie, base_url)
 
 
-async def _begin_flow(
-    ports: Ports, caller: Caller, visitor: Visitor | None, sign_in: ProviderSignIn, browser_hash: bytes, base_url: str
+async def begin_flow(
+    ports: Ports,
+    caller: Caller,
+    visitor: Visitor | None,
+    request: AuthorizationRequest,
+    user_code: str | None,
+    browser_hash: bytes,
+    base_url: str,
 ) -> Flow | None:
     """Return the flow of a sign-in that starts here. None: the authorization endpoint reports to the application why it refuses.
 
-    A request with `org` alone comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in
-    to their own account.
+    With the user code of a device, the browser continues at the page that approves it. A request with `org` alone
+    comes from the lookup of an email domain (`home_realm.find_sign_in`): the user signs in to their own account.
+
+    Raises: the errors of `requests.check` and `openid_requests.check_request`.
     """
-    now, request = ports.clock.now(), sign_in.request
-    if sign_in.user_code is not None:
+    now = ports.clock.now()
+    if user_code is not None:
         async with ports.storage.reading() as read:
-            client = await oauth.find_service(read, request)
+            client = await requests.find_service(read, request)
         org_id, service_id = (None, None) if client is None else (client[0].org_id, client[0].id)
-        return new_flow(
-            now, FlowTarget.PAGE, device_flow.verification_url(sign_in.user_code), browser_hash, org_id=org_id, service_id=service_id
-        )
-    if sign_in.after is not None:
-        return new_flow(now, FlowTarget.PAGE, sign_in.after, browser_hash)
+        return new_flow(now, FlowTarget.PAGE, device_flow.verification_url(user_code), browser_hash, org_id=org_id, service_id=service_id)
     if request.org is not None and request == AuthorizationRequest(org=request.org):
         await _require_active(ports, request.org)
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    authorization = await oauth.validate(ports, request)
-    check_request(authorization)
-    if authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
+    waiting = await requests.check(ports, request, base_url)
+    if waiting.authorization.redirect_uri is None:  # nothing waits: the user signs in to the platform itself, which has no frontend
         return new_flow(now, FlowTarget.PAGE, ACCOUNT_PATH, browser_hash)
-    try:
-        waiting = oauth_target.check(ports, authorization, base_url)
-    except AuthorizationRefused:
+    if waiting.refusal is not None:
+        check_request(waiting.authorization)
         return None
-    return await oauth_target.begin(ports, caller, visitor, waiting, browser_hash)
+    return await requests.begin(ports, caller, visitor, waiting, browser_hash)
 
 
 async def _require_active(ports: Ports, org_slug: str) -> None:
@@ -199,7 +188,7 @@ async def begin_with_ticket(
 
     Raises: ProviderUnknown, LinkTicketInvalid, BrowserSignInNeeded, SignedInAsAnotherUser, LinkOfAnotherBrowser, SignInNotRecent.
     """
-    provider, now = _find_provider(ports, provider_name), ports.clock.now()
+    provider, now = find_provider(ports, provider_name), ports.clock.now()
     async with ports.storage.reading() as read:
         trip = await read.provider_trips.by_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
     flow = trip.flow
@@ -241,7 +230,8 @@ async def _start(
     return ports.providers.authorization_url(provider, request)
 
 
-def _find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
+def find_provider(ports: Ports, provider_name: str) -> ConnectionSlug:
+    """Return the identity provider with this name. Raises: ProviderUnknown."""
     provider = parse_provider(provider_name)
     if provider not in ports.providers.connections:
         raise ProviderUnknown
@@ -332,7 +322,7 @@ async def _finish(
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
         return Authenticated(flow, ProviderIdentity(trip, identity))
     await session_links.complete_for_session(ports, caller, trip, identity, visitor)
-    return SignedInAgain(flow.request) if flow.target is FlowTarget.REAUTHENTICATION else IdentityLinked()
+    return Returned(flow.request or None)
 
 
 async def _fetch_identity(

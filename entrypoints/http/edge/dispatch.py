@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import NotFound as NoSuchRoute
 
 from core.kernel.page_paths import HOME_PATH, SIGN_IN_PATH
-from core.kernel.values import is_printable
+from core.kernel.values import is_printable, parse_id
 from entrypoints.http.base.context import request_record
 from entrypoints.http.edge.access.declaration import SAFE_METHODS, access_of
 
@@ -94,7 +94,7 @@ def _path_of(request: Any) -> str:
     """
     path = str(request.path)
     if path == SIGN_IN_PATH and "flow" in request.args and request.method != "HEAD":
-        return f"{HOME_PATH}/flow/{request.args['flow']}{request.args.get('step', '')}"
+        return f"{HOME_PATH}/flow/{parse_id(request.args['flow'])}{request.args.get('step', '')}"
     return path
 
 

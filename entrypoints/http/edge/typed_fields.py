@@ -80,4 +80,9 @@ def read_typed(fields: Mapping[str, str]) -> dict[str, str]:
 
 def link_token() -> str:
     """Return the token of the link that the browser opened, without what was copied with it. Empty if there is none."""
-    return "".join(request.args.get("token", "").split()).strip(_AROUND_LINKS)
+    return to_token(request.args.get("token", ""))
+
+
+def to_token(text: str) -> str:
+    """Return the token in the text of a link."""
+    return "".join(text.split()).strip(_AROUND_LINKS)

@@ -263,6 +263,35 @@ async def test_authorization_requests_count_only_where_they_show_a_page_without_
     assert redirect_parts(await stranger.open(path_of(relying_party, prompt="none")))[1]["error"] == "login_required"
 
 
+@pytest.mark.parametrize("signed_in", [False, True])
+@pytest.mark.parametrize("way", ["to the sign-in page", "to a provider"])
+async def test_only_as_many_sign_ins_begin_as_the_limit_allows(
+    app: QuartTrio, relying_party: RelyingParty, provider_sign_in: ProviderSignIn, user: Account, pool: Pool, way: str, signed_in: bool
+) -> None:
+    """The browser keeps no cookies, so that all its flows stay open."""
+    cookies = dict(relying_party.browser.cookies) if signed_in else {}
+    path = path_of(relying_party, **({"provider": provider_sign_in.name} if way == "to a provider" else {}))
+    statuses = []
+    for _ in range(30):
+        stranger = FakeBrowser(app)
+        stranger.cookies.update(cookies)
+        stranger.cookies.pop("gatehouse-device", None)
+        statuses.append((await stranger.open(path, follows=False)).status)
+    assert statuses == [303] * 20 + [429] * 10
+    assert await run_sql(pool, "select count(*) from sign_in_flows") == [(20,)]
+
+
+async def test_an_answered_question_gives_back_what_its_request_took(app: QuartTrio, relying_party: RelyingParty, clock: FakeClock) -> None:
+    """Only the page itself counts. The bucket refills by one in three seconds."""
+    browser = relying_party.browser
+    for number in range(30):
+        page = await browser.open(path_of(relying_party, prompt="consent"))
+        url, _ = redirect_parts(await browser.answer(page, "continue"))
+        assert url == relying_party.redirect_uri, number
+        clock.advance(timedelta(seconds=3))
+    assert await left(app) == 20
+
+
 async def test_a_limited_pushed_request_can_be_opened_again(
     app: QuartTrio, relying_party: RelyingParty, user: Account, clock: FakeClock
 ) -> None:

@@ -1,5 +1,7 @@
 """Pushed authorization requests (RFC 9126), and attacks on them (section 7)."""
 
+import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -7,10 +9,15 @@ from urllib.parse import urlencode
 import pytest
 from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.values import new_secret
+from entrypoints.http.base.context import app_context, bind_context
+from ports import Ports
+from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
+from tests.fakes.provider import FakeProvider
 from tests.federation.api.client_authentication.keys import assertion, proof, register
 from tests.federation.api.relying import (
     AUTHORIZE,
@@ -23,12 +30,19 @@ from tests.federation.api.relying import (
     redirect_parts,
     sign_in_browser,
 )
+from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import FakeBrowser, action_of, form_token, has_ended, leads_to
-from tests.support.builders import BASE_URL, Answer, run_concurrently, run_sql
+from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, deliver, run_concurrently, run_sql
 from tests.support.dpop import proof_key
 
 PAR: Final = "/auth/par"
+SECRETS: Final = "a-nonce|af0ifjsldkj|hint|challenge|redirect_uri"  # parts of a request that no address may contain
 URN: Final = "urn:ietf:params:oauth:request_uri:"
+
+
+@pytest.fixture
+def providers(provider: FakeProvider, clock: FakeClock) -> IdentityProviders:
+    return HttpProviders([provider.connection()], clock)
 
 
 @pytest.fixture
@@ -272,9 +286,24 @@ async def test_one_browser_gets_one_code_from_twenty_tabs(relying_party: Relying
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(1,)]
 
 
-async def test_a_request_to_continue_at_an_identity_provider_is_bound_too(relying_party: RelyingParty, app: QuartTrio) -> None:
+async def test_one_browser_without_a_session_opens_a_request_in_eight_tabs(relying_party: RelyingParty, app: QuartTrio, pool: Pool) -> None:
+    request_uri, device = await pushed(relying_party), new_secret()
+    tabs = [FakeBrowser(app) for _ in range(8)]
+    for tab in tabs:
+        tab.cookies["gatehouse-device"] = device
+    answers = await run_concurrently(8, lambda number: tabs[number].open(path(relying_party, request_uri), follows=False))
+    assert {answer.status for answer in answers} == {303}
+    [(flow,)] = await run_sql(pool, "select id from sign_in_flows")
+    assert {leads_to(answer).removesuffix("/sign-in") for answer in answers} == {f"/app/flow/{flow}"}
+
+
+async def test_a_request_to_continue_at_an_identity_provider_is_bound_too(
+    relying_party: RelyingParty, provider_sign_in: ProviderSignIn, app: QuartTrio
+) -> None:
     request_uri = await pushed(relying_party)
-    assert (await open_pushed(relying_party, request_uri, provider="codehost")).status == 303
+    assert (await open_pushed(relying_party, request_uri, provider="unknown")).status == 404
+    begun = await relying_party.browser.open(path(relying_party, request_uri, provider=provider_sign_in.name), follows=False)
+    assert begun.status == 303
     assert (await new_browser(relying_party, app).open(path(relying_party, request_uri))).status == 400
 
 
@@ -283,6 +312,38 @@ async def test_a_deleted_application_has_no_requests(relying_party: RelyingParty
     await run_sql(pool, "delete from services where id = %s", relying_party.service)
     assert (await open_pushed(relying_party, request_uri)).status == 400
     assert await run_sql(pool, "select 1 from pushed_requests") == []
+
+
+# The parameters stay secret (RFC 9126 section 1)
+
+
+@pytest.mark.parametrize("was_upgraded", [False, True])
+async def test_addresses_name_only_the_client_and_the_reference(
+    relying_party: RelyingParty, app: QuartTrio, ports: Ports, pool: Pool, user: Account, *, was_upgraded: bool
+) -> None:
+    bind_context(app, replace(app_context(app), was_upgraded=was_upgraded))
+    browser = relying_party.browser
+    browser.cookies.clear()
+    request_uri = await pushed(relying_party, scope="openid", nonce="a-nonce", login_hint="hint@example.com", prompt="login create")
+    begun = leads_to(await browser.open(path(relying_party, request_uri), follows=False))
+    addresses, pages = [begun], []
+    for step in ("sign-in", "sign-up", "forgot-password", "resend-verification"):
+        pages.append(await browser.open(begun.replace("sign-up", step)))
+        assert pages[-1].status == 200, step
+        addresses += re.findall(r'(?:href|action)="([^"]*)"|name="next" value="([^"]*)"', pages[-1].text)
+    assert (await browser.fill(pages[1], email="new@example.com", password="seven lions at the gate")).status == 200
+    assert (await browser.fill(pages[2], email=EMAIL)).status == 200
+    assert (await browser.fill(pages[3], email="new@example.com")).status == 200
+    await deliver(ports)
+    stored = await run_sql(pool, "select next_path from one_time_tokens union all select next_path from mails")
+    assert path(relying_party, request_uri) in {next_path for (next_path,) in stored}
+    assert re.search(SECRETS, str(stored)) is None
+    answer = await browser.fill(pages[0], email=EMAIL, password=PASSWORD)
+    while answer.status == 303:
+        addresses.append(leads_to(answer))
+        answer = await browser.open(leads_to(answer))
+    assert action_of(answer).endswith("consent"), action_of(answer)
+    assert re.search(SECRETS, str(addresses)) is None
 
 
 # DPoP (RFC 9449 section 10)

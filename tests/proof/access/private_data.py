@@ -98,8 +98,9 @@ class Secrets:
         if not candidates:
             return []
         for one in sent:
-            # Pages have the request in links too. They, and JSON, escape quotes.
-            for form in (one, quote_plus(one), quote(one, safe=""), str(escape(one)), json.dumps(one)[1:-1]):
+            # Pages have the request in links too, also as the path at which the sign-in continues. They, and JSON, escape quotes.
+            twice = (quote_plus(quote_plus(one)), quote_plus(quote(one, safe="")))
+            for form in (one, quote_plus(one), quote(one, safe=""), *twice, str(escape(one)), json.dumps(one)[1:-1]):
                 rest = rest.replace(form.lower(), "")
         request = " ".join(sent).lower()
         return [f"{column}: {text}" for text, column in candidates if text in (rest if text in request else response)]

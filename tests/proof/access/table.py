@@ -455,26 +455,26 @@ POST   /app/sign-in/code                             303  303  303  303  303
 GET    /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-in/email/code                       303  303  303  303  303
 POST   /app/sign-in/email                            303  303  303  303  303
-GET    /app/flow/<uuid:flow_id>                      303  303  303  200  303
-GET    /app/flow/<uuid:flow_id>/sign-in              200  303  303  200  200
-POST   /app/flow/<uuid:flow_id>/sign-in              303  303  303  303  303
-GET    /app/flow/<uuid:flow_id>/code                 200  303  303  303  200
-POST   /app/flow/<uuid:flow_id>/code                 303  303  303  303  303
-POST   /app/flow/<uuid:flow_id>/sign-in/email        303  303  303  200  303
-GET    /app/flow/<uuid:flow_id>/forgot-password      200  200  200  200  200
-POST   /app/flow/<uuid:flow_id>/forgot-password      200  200  200  200  200
-GET    /app/flow/<uuid:flow_id>/sign-up              200  303  303  200  200
-POST   /app/flow/<uuid:flow_id>/sign-up              200  200  200  200  200
-GET    /app/flow/<uuid:flow_id>/resend-verification  200  200  200  200  200
-POST   /app/flow/<uuid:flow_id>/resend-verification  200  200  200  200  200
-GET    /app/flow/<uuid:flow_id>/confirm              303  303  303  200  303
-POST   /app/flow/<uuid:flow_id>/confirm              303  303  303  200  303
-GET    /app/flow/<uuid:flow_id>/consent              303  303  303  200  303
-POST   /app/flow/<uuid:flow_id>/consent              303  303  303  200  303
-GET    /app/flow/<uuid:flow_id>/select               303  303  303  200  303
-POST   /app/flow/<uuid:flow_id>/select               303  303  303  200  303
-GET    /app/flow/<uuid:flow_id>/email                200  200  200  200  200
-POST   /app/flow/<uuid:flow_id>/email                303  303  303  303  303
+GET    /app/flow/<flow_id>                           303  303  303  200  303
+GET    /app/flow/<flow_id>/sign-in                   200  303  303  200  200
+POST   /app/flow/<flow_id>/sign-in                   303  303  303  303  303
+GET    /app/flow/<flow_id>/code                      200  303  303  303  200
+POST   /app/flow/<flow_id>/code                      303  303  303  303  303
+POST   /app/flow/<flow_id>/sign-in/email             303  303  303  200  303
+GET    /app/flow/<flow_id>/forgot-password           200  200  200  200  200
+POST   /app/flow/<flow_id>/forgot-password           200  200  200  200  200
+GET    /app/flow/<flow_id>/sign-up                   200  303  303  200  200
+POST   /app/flow/<flow_id>/sign-up                   200  200  200  200  200
+GET    /app/flow/<flow_id>/resend-verification       200  200  200  200  200
+POST   /app/flow/<flow_id>/resend-verification       200  200  200  200  200
+GET    /app/flow/<flow_id>/confirm                   303  303  303  200  303
+POST   /app/flow/<flow_id>/confirm                   303  303  303  200  303
+GET    /app/flow/<flow_id>/consent                   303  303  303  200  303
+POST   /app/flow/<flow_id>/consent                   303  303  303  200  303
+GET    /app/flow/<flow_id>/select                    303  303  303  200  303
+POST   /app/flow/<flow_id>/select                    303  303  303  200  303
+GET    /app/flow/<flow_id>/email                     200  200  200  200  200
+POST   /app/flow/<flow_id>/email                     303  303  303  303  303
 POST   /app/sign-out                                 303  303  303  303  303
 GET    /app/forgot-password                          200  200  200  200  200
 POST   /app/forgot-password                          200  200  200  200  200
@@ -797,22 +797,22 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "GET /auth/recover-owner": Request(query={"token": "{recovery_token}"}),
     "POST /auth/recover-owner": Request(form={**OF_THIS_BROWSER, "token": "{recovery_token}"}, cookies=BROWSER),
     "POST /app/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, cookies=BROWSER),
-    "GET /app/flow/<uuid:flow_id>": Request(**IN_FLOW),
-    "GET /app/flow/<uuid:flow_id>/sign-in": Request(**IN_FLOW),
-    "POST /app/flow/<uuid:flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
-    "GET /app/flow/<uuid:flow_id>/code": Request(**WITH_CODE),
-    "POST /app/flow/<uuid:flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
-    "POST /app/flow/<uuid:flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
-    "GET /app/flow/<uuid:flow_id>/forgot-password": Request(**IN_FLOW),
-    "POST /app/flow/<uuid:flow_id>/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
-    "GET /app/flow/<uuid:flow_id>/sign-up": Request(**IN_FLOW),
-    "POST /app/flow/<uuid:flow_id>/sign-up": Request(
+    "GET /app/flow/<flow_id>": Request(**IN_FLOW),
+    "GET /app/flow/<flow_id>/sign-in": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/sign-in": Request(form={**OF_THIS_BROWSER, "email": "{own_email}", "password": "{password}"}, **IN_FLOW),
+    "GET /app/flow/<flow_id>/code": Request(**WITH_CODE),
+    "POST /app/flow/<flow_id>/code": Request(form={**OF_THIS_BROWSER, "code": "{guarded_code}"}, **WITH_CODE),
+    "POST /app/flow/<flow_id>/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    "GET /app/flow/<flow_id>/forgot-password": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/forgot-password": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    "GET /app/flow/<flow_id>/sign-up": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/sign-up": Request(
         form={**OF_THIS_BROWSER, "email": "new@anywhere.example", "password": "{password}"}, **IN_FLOW
     ),
-    "GET /app/flow/<uuid:flow_id>/resend-verification": Request(**IN_FLOW),
-    "POST /app/flow/<uuid:flow_id>/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
-    **{f"GET /app/flow/<uuid:flow_id>/{step}": Request(**IN_FLOW) for step in ("confirm", "consent", "select")},
-    **{f"POST /app/flow/<uuid:flow_id>/{step}": AGREES for step in ("confirm", "consent", "select")},
+    "GET /app/flow/<flow_id>/resend-verification": Request(**IN_FLOW),
+    "POST /app/flow/<flow_id>/resend-verification": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, **IN_FLOW),
+    **{f"GET /app/flow/<flow_id>/{step}": Request(**IN_FLOW) for step in ("confirm", "consent", "select")},
+    **{f"POST /app/flow/<flow_id>/{step}": AGREES for step in ("confirm", "consent", "select")},
     "POST /api/auth/email-sign-in": Request({"email": "{own_email}"}),
     "POST /api/auth/email-sign-in/verify": Request({"request_token": "{email_request_token}", "code": "{email_code}"}),
     "GET /auth/email-sign-in": Request(query={"token": "{email_link}"}),
@@ -820,8 +820,8 @@ REQUESTS: Final[Mapping[str, Request]] = {
     "POST /app/sign-in/code": Request(form={}),
     "POST /app/sign-in/email/code": Request(form={}),
     "POST /app/sign-in/email": Request(form={**OF_THIS_BROWSER, "email": "{own_email}"}, cookies=BROWSER),
-    "GET /app/flow/<uuid:flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
-    "POST /app/flow/<uuid:flow_id>/email": Request(
+    "GET /app/flow/<flow_id>/email": Request(things={"flow_id": "{email_flow}"}, cookies=BROWSER),
+    "POST /app/flow/<flow_id>/email": Request(
         form={**OF_THIS_BROWSER, "code": "{email_code}"}, things={"flow_id": "{email_flow}"}, cookies=BROWSER
     ),
     "POST /app/sign-out": Request(form=OF_THE_SESSION),

@@ -19,8 +19,9 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.federation.oauth.model.device_flow import MAX_TYPED_LENGTH
 from entrypoints.http.app import Application, Edge, build_routes, configure
-from entrypoints.http.edge.typed_fields import to_domain, to_routes
+from entrypoints.http.edge.typed_fields import to_domain, to_routes, to_token
 from ports import Ports
 from tests.proof.access.attempts import SPIES, TABLE, THOROUGH, Attempt, attempts, fields_of_body, is_turned_away
 from tests.proof.access.calls import Request, call, prepare, without_variant
@@ -92,7 +93,7 @@ EXISTENCE_SHOWN_ON_PURPOSE = {
     "all of the path": "the slug is part of it",
     "POST /api/auth/register body.email": "409: the address is taken (decision 65)",
     "POST /app/sign-up form.email": "409: the address is taken (decision 65)",
-    "POST /app/flow/<uuid:flow_id>/sign-up form.email": "409: the address is taken (decision 65)",
+    "POST /app/flow/<flow_id>/sign-up form.email": "409: the address is taken (decision 65)",
     "PATCH /api/user body.email": "an address belongs to one account",
     "POST /api/organizations body.slug": "a slug belongs to one organization (security T-4)",
     "PATCH /api/service/users/<user_id> body.email": "an address belongs to one account",
@@ -306,7 +307,7 @@ def leaks_of(route: str, attempt: Attempt, answer: Answer, changes: Changes, sec
 
 def echoes(attempt: Attempt) -> list[str]:
     """Return the sent values as they are, and as pages read them (decision 361), the longest first."""
-    readers = (str, to_domain, to_routes, lambda text: "".join(text.split()))
+    readers = (str, to_domain, to_routes, to_token, lambda text: "".join(text.split()), lambda text: text[:MAX_TYPED_LENGTH])
     return sorted({read(text) for text in attempt.sent for read in readers}, key=len, reverse=True)
 
 

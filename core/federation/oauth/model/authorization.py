@@ -6,17 +6,17 @@ responses), OpenID Connect Core section 3.1.2.4 (consent); security O-1, O-2, O-
 
 from __future__ import annotations
 
-import re
+import json
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
-from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import OpenIdGrant, Scope, scopes_of
 from core.kernel import uris
 from core.kernel.callers import BrowserSession, ServiceContext
@@ -25,9 +25,7 @@ from core.kernel.values import base64url, digest, is_printable
 from core.programs.model.api_resources import ApiResource, ResourceAccess
 
 AUTHORIZE_PATH: Final = "/auth/authorize"
-_S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
 MAX_STATE_LENGTH: Final = 4096
-MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded again
 CODE_TTL: Final = timedelta(seconds=60)
 
 
@@ -211,39 +209,6 @@ def choose_redirect_uri(service: Service, requested: str | None) -> str:
     raise RedirectUriNotRegistered
 
 
-def check_request(authorization: Authorization) -> None:
-    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
-
-    Raises: OAuthStateInvalid, KeyThumbprintInvalid, AuthorizationRequestTooLong, CodeChallengeMissing,
-    CodeChallengeInvalid.
-    """
-    request, service = authorization.request, authorization.service
-    if request.dpop_jkt is not None and not is_thumbprint(request.dpop_jkt):
-        raise KeyThumbprintInvalid
-    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
-        raise OAuthStateInvalid
-    if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
-        raise AuthorizationRequestTooLong
-    if authorization.redirect_uri is not None:
-        is_required = service is not None and service.enterprise
-        check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
-
-
-def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None, *, is_required: bool = False) -> None:
-    """Check the PKCE parameters.
-
-    Public clients must send a challenge, and so must others if it `is_required`. The platform's
-    frontend (`service` is None) is one of the public clients.
-
-    Raises: CodeChallengeMissing, CodeChallengeInvalid.
-    """
-    if challenge is None and method is None:
-        if service is None or service.is_public or is_required:
-            raise CodeChallengeMissing
-    elif method != "S256" or challenge is None or not _S256_CHALLENGE.fullmatch(challenge):
-        raise CodeChallengeInvalid  # a missing method would mean `plain` (RFC 7636 section 4.3)
-
-
 def s256_challenge(verifier: str) -> str:
     """Return the S256 challenge of a code verifier (RFC 7636 section 4.6)."""
     return base64url(digest(verifier))
@@ -282,6 +247,35 @@ def respond(authorization: Authorization, base_url: str, **parameters: str) -> A
         ResponseMode(mode) if mode in tuple(ResponseMode) else ResponseMode.QUERY,
         {**parameters, "iss": base_url},
     )
+
+
+def refusal_response(authorization: Authorization, refusal: AuthorizationRefused, base_url: str) -> AuthorizationResponse:
+    """Return the response that reports the refusal to the application.
+
+    If the application sent a request object, the state and the response mode in it count, so that it
+    understands the answer. No signature is needed for that: the redirect URI is a registered one.
+    """
+    if authorization.request.request is not None:
+        members = _read_request_object(authorization.request.request)
+        authorization = replace(authorization, request=replace(authorization.request, **members))
+    return respond(authorization, base_url, error=refusal.oauth_error, error_description=refusal.message)
+
+
+def _read_request_object(text: str) -> dict[str, str]:
+    """Return the state and the response mode in a request object, unverified."""
+    try:
+        payload = text.split(".")[1]
+        members = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (IndexError, ValueError, RecursionError):
+        return {}
+    if not isinstance(members, dict):
+        return {}
+    fields: dict[str, str] = {}
+    if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and is_printable(state):
+        fields["state"] = state
+    if isinstance(mode := members.get("response_mode"), str):
+        fields["response_mode"] = mode
+    return fields
 
 
 class ConsentNotFound(NotFound):

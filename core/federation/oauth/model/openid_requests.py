@@ -1,14 +1,16 @@
-"""The parameters of OpenID Connect in an authorization request (OpenID Connect Core section 3.1.2.1)."""
+"""The parameters of an authorization request (OpenID Connect Core section 3.1.2.1, RFC 6749, RFC 7636)."""
 
 import json
-from base64 import urlsafe_b64decode
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
+from core.authentication.model.dpop import is_thumbprint
 from core.authentication.model.openid import (
     API_PATH,
     NO_CLAIMS,
@@ -26,13 +28,16 @@ from core.federation.oauth.model.authorization import (
     MAX_STATE_LENGTH,
     Authorization,
     AuthorizationRefused,
-    AuthorizationRequest,
-    AuthorizationResponse,
+    AuthorizationRequestTooLong,
+    CodeChallengeInvalid,
+    CodeChallengeMissing,
+    KeyThumbprintInvalid,
+    OAuthStateInvalid,
     ResponseMode,
-    respond,
 )
 from core.federation.oauth.model.pushed_requests import PushedRequest
 from core.kernel import uris
+from core.kernel.callers import ServiceContext
 from core.kernel.errors import Invalid
 from core.kernel.proofs import Acr
 from core.kernel.values import is_printable, parse_id
@@ -41,6 +46,8 @@ from core.programs.model.api_resources import ApiResource
 MAX_NONCE_LENGTH: Final = 1024
 MAX_CLAIMS_LENGTH: Final = 4096
 RESPONSE_TYPE: Final = "code"
+_S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636 section 4.2
+MAX_REQUEST_LENGTH: Final = 8192  # as part of the address of the sign-in page, where the request is percent-encoded again
 _MAX_AGE: Final = timedelta(days=3650)
 _KNOWN_CLAIMS: Final = USER_CLAIMS | {SESSION_EXPIRY, "acr", "sub"}
 
@@ -190,14 +197,14 @@ class _RequestedMember:
     values: tuple[str, ...]
 
 
-def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | None, api: ApiResource | None = None) -> OpenIdRequest:
+def parse(authorization: Authorization, base_url: str, hint_subject: UUID | None) -> OpenIdRequest:
     """Return the checked parameters. `hint_subject` is the user of `id_token_hint`.
 
-    `api` is the API resource that the request names, if the application may ask for it. Such a request
-    needs no scope `openid`.
+    A request that names an API resource needs no scope `openid`.
 
     Raises: the subclasses of AuthorizationRefused.
     """
+    request, api = authorization.request, authorization.api
     if request.request is not None:
         raise RequestObjectRefused
     if request.request_uri is not None and not isinstance(request, PushedRequest):
@@ -216,7 +223,7 @@ def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | Non
         raise NonceInvalid
     id_token, userinfo = _parse_claims(request.claims if is_openid else None)
     required_acr, wished_acr = _acr(request.acr_values, id_token.get("acr"))
-    return OpenIdRequest(
+    openid = OpenIdRequest(
         scope=scope if is_openid else (),
         claims=RequestedClaims(_user_claims(id_token), _user_claims(userinfo)),
         prompt=_parse_prompt(request.prompt),
@@ -227,35 +234,41 @@ def parse(request: AuthorizationRequest, base_url: str, hint_subject: UUID | Non
         resource=parse_own_resource(request.resource, base_url, is_openid=is_openid) if api is None else api.identifier,
         api=None if api is None else parse_resource_scope(request.scope, api, is_openid=is_openid),
     )
+    check_request(authorization)
+    return openid
 
 
-def refusal_response(authorization: Authorization, refusal: AuthorizationRefused, base_url: str) -> AuthorizationResponse:
-    """Return the response that reports the refusal to the application.
+def check_request(authorization: Authorization) -> None:
+    """Check the parameters of RFC 6749 and RFC 7636, other than the redirect URI.
 
-    If the application sent a request object, the state and the response mode in it count, so that it
-    understands the answer. No signature is needed for that: the redirect URI is a registered one.
+    Raises: OAuthStateInvalid, KeyThumbprintInvalid, AuthorizationRequestTooLong, CodeChallengeMissing,
+    CodeChallengeInvalid.
     """
-    if authorization.request.request is not None:
-        members = _read_request_object(authorization.request.request)
-        authorization = replace(authorization, request=replace(authorization.request, **members))
-    return respond(authorization, base_url, error=refusal.oauth_error, error_description=refusal.message)
+    request, service = authorization.request, authorization.service
+    if request.dpop_jkt is not None and not is_thumbprint(request.dpop_jkt):
+        raise KeyThumbprintInvalid
+    if request.state is not None and (len(request.state) > MAX_STATE_LENGTH or not is_printable(request.state)):
+        raise OAuthStateInvalid
+    if len(quote(request.path, safe="")) > MAX_REQUEST_LENGTH:
+        raise AuthorizationRequestTooLong
+    if authorization.redirect_uri is not None:
+        is_required = service is not None and service.enterprise
+        check_code_challenge(authorization.context, request.code_challenge, request.code_challenge_method, is_required=is_required)
 
 
-def _read_request_object(text: str) -> dict[str, str]:
-    """Return the state and the response mode in a request object, unverified."""
-    try:
-        payload = text.split(".")[1]
-        members = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (IndexError, ValueError, RecursionError):
-        return {}
-    if not isinstance(members, dict):
-        return {}
-    fields: dict[str, str] = {}
-    if isinstance(state := members.get("state"), str) and len(state) <= MAX_STATE_LENGTH and is_printable(state):
-        fields["state"] = state
-    if isinstance(mode := members.get("response_mode"), str):
-        fields["response_mode"] = mode
-    return fields
+def check_code_challenge(service: ServiceContext | None, challenge: str | None, method: str | None, *, is_required: bool = False) -> None:
+    """Check the PKCE parameters.
+
+    Public clients must send a challenge, and so must others if it `is_required`. The platform's
+    frontend (`service` is None) is one of the public clients.
+
+    Raises: CodeChallengeMissing, CodeChallengeInvalid.
+    """
+    if challenge is None and method is None:
+        if service is None or service.is_public or is_required:
+            raise CodeChallengeMissing
+    elif method != "S256" or challenge is None or not _S256_CHALLENGE.fullmatch(challenge):
+        raise CodeChallengeInvalid  # a missing method would mean `plain` (RFC 7636 section 4.3)
 
 
 def _parse_prompt(text: str | None) -> frozenset[Prompt]:

@@ -16,30 +16,21 @@ from core.kernel.rate_limits import REGISTER, RESEND_VERIFICATION
 from core.kernel.values import Email, EmailInvalid, digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import caller, ports
-from entrypoints.http.base.redirects import redirect
 from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.pages.flow.flows import (
-    address_to_store,
-    flow_route,
-    in_flow,
-    leads_to_request,
-    links,
-    load_options,
-    values_of,
-)
-from entrypoints.http.pages.flow.forms import sign_up_form
+from entrypoints.http.pages.flow.flows import address_to_store, flow_route, in_flow, links, load_options, values_of
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import form_page, read_own_form, refused_page
-from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("sign_up", __name__)
 
 
 @flow_route(routes, "/sign-up", "GET")
 @anyone
-@describes_page({200: "The sign-up form.", 303: "Continue at the next step, or at `next` if the user is signed in already."})
+@describes_page(
+    {200: "The sign-up form.", 303: "Continue at the next step, or at `next` if the user is signed in already."}, changes_state=True
+)
 @in_flow
 async def sign_up_page(flow: Flow) -> Response:
     """Show the sign-up page.
@@ -47,11 +38,7 @@ async def sign_up_page(flow: Flow) -> Response:
     Without a flow, `next` is the path on this server to continue at after the sign-up. The default, also for
     a path that is not valid, is the account page.
     """
-    if flow.is_stored:
-        return await step_page(flow, Step.SIGN_UP)
-    if leads_to_request(flow) or await visitor_with_mfa() is not None:
-        return redirect(flow.request)
-    return await sign_up_form(flow)
+    return await step_page(flow, Step.SIGN_UP)
 
 
 @flow_route(routes, "/sign-up", "POST")

@@ -67,7 +67,9 @@ async def request_email(flow: Flow) -> Response:
 
 @routes.get(f"{FLOW_PATH}/email")
 @anyone
-@describes_page({200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."})
+@describes_page(
+    {200: "The form for the code, or the sign-in has ended and the page goes on.", 303: "Continue at the next step."}, changes_state=True
+)
 @in_flow
 async def code_page(flow: Flow) -> Response:
     """Show the page for the code of the email.
@@ -133,13 +135,21 @@ async def link_page() -> Response:
     token, browser = link_token(), cookies.browser_id()
     try:
         link = await email_sign_in.open_link(ports(), token, browser)
-        asked = link.challenge.flow
-        values = await page_values(asked if asked.in_browser else page_flow(ACCOUNT_PATH))
+        own, asked = link.flow or page_flow(ACCOUNT_PATH), link.challenge.flow
+        options = await load_options(asked if asked.in_browser else own)
     except (LinkInvalid, FlowEnded) as refusal:
         return _link_refused(refusal)
     await keep_taken(browser)
-    values = {"email": link.challenge.email, "origin": _origin_fields(link), **values}
-    return form_page("authentication/email_sign_in_link.html", token=token, **values)
+    service = options.destination.service
+    return form_page(
+        "authentication/email_sign_in_link.html",
+        token=token,
+        email=link.challenge.email,
+        origin=_origin_fields(link),
+        service=service.name if service else None,
+        design=options.design,
+        sign_in=path_of(own, "/sign-in"),
+    )
 
 
 def _origin_fields(link: OpenedLink) -> dict[str, str | None] | None:

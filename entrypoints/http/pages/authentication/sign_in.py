@@ -31,21 +31,11 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.limits import give_back_taken, keep_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation.signed_out import signed_out_page
-from entrypoints.http.pages.flow.flows import (
-    FLOW_PATH,
-    address_to_store,
-    flow_route,
-    in_flow,
-    leads_to_request,
-    links,
-    load_options,
-    page_values,
-    path_of,
-)
-from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again, sign_in_form
+from entrypoints.http.pages.flow.flows import FLOW_PATH, address_to_store, flow_route, in_flow, links, load_options, page_values, path_of
+from entrypoints.http.pages.flow.forms import SIGNED_OUT, UPGRADED, sign_in_again
 from entrypoints.http.pages.flow.steps import step_page
 from entrypoints.http.pages.form_pages import check_session_form, form_page, read_own_form, refused_form_page
-from entrypoints.http.pages.visitors import visitor, visitor_with_mfa
+from entrypoints.http.pages.visitors import visitor
 
 routes = Blueprint("sign_in", __name__)
 
@@ -57,7 +47,8 @@ routes = Blueprint("sign_in", __name__)
         200: "The sign-in form.",
         303: "Continue at the next step, or at `next` if the user is signed in already.",
         403: "The signed-in user has no access to the application.",
-    }
+    },
+    changes_state=True,
 )
 @in_flow
 async def sign_in_page(flow: Flow) -> Response:
@@ -66,11 +57,7 @@ async def sign_in_page(flow: Flow) -> Response:
     Without a flow, `next` is the path on this server to continue at after the sign-in. The default, also
     for a path that is not valid, is the account page.
     """
-    if flow.is_stored:
-        return await step_page(flow, Step.SIGN_IN)
-    if leads_to_request(flow) or await visitor_with_mfa() is not None:
-        return redirect(flow.request)
-    return await sign_in_form(flow)
+    return await step_page(flow, Step.SIGN_IN)
 
 
 @flow_route(routes, "/sign-in", "POST")
@@ -108,7 +95,8 @@ async def sign_in(flow: Flow) -> Response:
         200: "The form for the code, or the sign-in has ended and the page goes on.",
         303: "Continue at the next step.",
         403: "The signed-in user has no access to the application.",
-    }
+    },
+    changes_state=True,
 )
 @in_flow
 async def code_page(flow: Flow) -> Response:
@@ -153,13 +141,23 @@ async def restart() -> Response:
 
     `next` is the path on this server to continue at after the sign-in.
     """
-    fields = await read_form() if request.method == "POST" else request.args
-    return redirect(with_next(SIGN_IN_PATH, next_of(fields)), notice=UPGRADED)
+    return redirect(with_next(SIGN_IN_PATH, next_of(request.args)), notice=UPGRADED)
+
+
+@anyone
+@describes_page({303: "Start again at the sign-in page."}, form={"next": "The path on this server to continue at after the sign-in."})
+async def restart_by_form() -> Response:
+    """Start again a sign-in that began before an upgrade, after the form of its page.
+
+    The browser continues at the sign-in page.
+    """
+    return redirect(with_next(SIGN_IN_PATH, next_of(await read_form())), notice=UPGRADED)
 
 
 # The next release drops these pages of version 0.9.0.
-for _path, _name in (("code", "restart_at_code"), ("email/code", "restart_at_email_code")):
-    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", _name, restart, methods=["GET", "POST"])
+for _path, _name in (("code", "code"), ("email/code", "email_code")):
+    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_at_{_name}", restart, methods=["GET"])
+    routes.add_url_rule(f"{SIGN_IN_PATH}/{_path}", f"restart_form_at_{_name}", restart_by_form, methods=["POST"])
 
 
 async def sign_in_browser(method: SignInMethod, flow: Flow) -> Response:

@@ -9,25 +9,15 @@ from urllib.parse import urlencode
 from quart import Blueprint, Response, request
 from werkzeug.routing import BaseConverter
 
-from core.authentication.flow import flows
-from core.authentication.flow.model import Flow, FlowEnded
-from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer, ProviderSignIn
+from core.authentication.flow.model import FlowEnded
+from core.federation.model.sign_in import BrowserSignInNeeded, ProviderAnswer
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.federation.upstream import trips
-from core.federation.upstream.trips import (
-    Authenticated,
-    ErrorReported,
-    IdentityLinked,
-    NotSignedInAgain,
-    ProviderReturn,
-    SignedInAgain,
-    TripResult,
-)
+from core.federation.upstream.trips import Authenticated, ErrorReported, NotSignedInAgain, ProviderReturn, Returned, TripResult
 from core.kernel.connections import PLATFORM_CONNECTIONS
-from core.kernel.errors import refuse
 from core.kernel.page_paths import IDENTITIES_PATH, REAUTHENTICATION_PATH
 from core.kernel.sign_in_age import SignInNotRecent
-from core.kernel.values import parse_id
+from core.kernel.values import digest
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, caller, ports, request_record
 from entrypoints.http.base.redirects import redirect, safe_next, to_sign_in
@@ -38,7 +28,7 @@ from entrypoints.http.edge.queries import joined_query, repeatable
 from entrypoints.http.edge.reauthentication import to_reauthentication
 from entrypoints.http.pages.authentication.sign_in import sign_in_browser
 from entrypoints.http.pages.federation.oauth import LISTED, REQUEST_PARAMETERS, to_application
-from entrypoints.http.pages.flow.flows import require_tab
+from entrypoints.http.pages.flow.flows import ended_page, open_flow, page_flow, require_tab
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
 
@@ -64,6 +54,7 @@ class ProviderConverter(BaseConverter):
 @refuses(400, 403, 404)
 @describes_page(
     {
+        200: "The sign-in has ended. The page goes on.",
         302: "Redirect to the identity provider, or to a sign-in in this browser, which a link that was started over the API needs.",
     },
     optional=PARAMETERS,
@@ -82,19 +73,24 @@ async def start(provider: str) -> Response:
     browser, arguments = cookies.browser_id(), joined_query()
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
-    sign_in = ProviderSignIn(
-        request=AuthorizationRequest.from_fields(arguments),
-        user_code=arguments.get("user_code") or None,
-        after=safe_next(arguments["next"]) if arguments.get("next") else None,
-        flow=await _flow(arguments.get("flow")),
-    )
-    url = await trips.begin(ports(), caller(), await visitor(), provider, browser, app_context().base_url, sign_in)
+    slug, base_url, flow_id = trips.find_provider(ports(), provider), app_context().base_url, arguments.get("flow")
+    user_code, after = arguments.get("user_code") or None, arguments.get("next")
+    try:
+        if flow_id:
+            flow = await open_flow(flow_id)
+        elif after and user_code is None:
+            flow = page_flow(safe_next(after))
+        else:
+            of_application, user = AuthorizationRequest.from_fields(arguments), await visitor()
+            begun = await trips.begin_flow(ports(), caller(), user, of_application, user_code, digest(browser), base_url)
+            if begun is None:
+                return redirect(of_application.path, 302)
+            flow = begun
+        url = await trips.begin(ports(), caller(), flow, slug, browser, base_url)
+    except FlowEnded:  # the user went back to an earlier page
+        return await ended_page(flow_id)
     await keep_taken(browser)
     return redirect(url, 302)
-
-
-async def _flow(flow_id: str | None) -> Flow | None:
-    return None if not flow_id else await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.device_cookie())
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
@@ -112,6 +108,7 @@ async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Respon
 @refuses(400, 401, 403, 404, 409)
 @describes_page(
     {
+        200: "The sign-in has ended. The page goes on.",
         302: "Redirect to the application with an error, because the user refused or the identity provider failed.",
         303: "Redirect to the target of the sign-in, to a page that asks for a factor, or to the linked accounts.",
     },
@@ -137,6 +134,8 @@ async def callback(provider: str) -> Response:
     )
     try:
         result = await trips.finish(ports(), caller(), await visitor(), returned, app_context().base_url)
+    except FlowEnded:
+        return await ended_page(None)
     except SignInNotRecent:  # the user turned on a second factor while they were at the provider
         return redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
     return await _to_response(result)
@@ -148,10 +147,11 @@ async def _to_response(result: TripResult) -> Response:
             request_record().error_code = code
             return to_application(answer, 302)
         case Authenticated(flow, method):
-            return await sign_in_browser(method, flow)
-        case SignedInAgain(next_path):
-            return redirect(next_path)
+            try:
+                return await sign_in_browser(method, flow)
+            except FlowEnded:  # in another tab
+                return await ended_page(str(flow.id))
+        case Returned(next_path):
+            return redirect(next_path) if next_path else redirect(IDENTITIES_PATH, notice="account-linked")
         case NotSignedInAgain(refusal, next_path):
             return refused_page(refusal, "authentication/not_confirmed.html", next_path=next_path)
-        case IdentityLinked():
-            return redirect(IDENTITIES_PATH, notice="account-linked")

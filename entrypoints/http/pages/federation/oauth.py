@@ -9,13 +9,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from quart import Blueprint, Response, request
 
-from core.authentication.flow.model import Flow, FlowEnded
+from core.authentication.flow.model import Flow
 from core.authentication.flow.steps import Step
-from core.authentication.model.identities import parse_provider
 from core.federation.destination import Asked
-from core.federation.oauth import authorization as oauth
-from core.federation.oauth import target
-from core.federation.oauth.model import openid_requests
+from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
     Authorization,
@@ -23,11 +20,13 @@ from core.federation.oauth.model.authorization import (
     AuthorizationRequest,
     AuthorizationResponse,
     ResponseMode,
+    refusal_response,
 )
 from core.federation.oauth.model.pushed_requests import RequestUriInvalid
-from core.federation.oauth.target import WaitingRequest
+from core.federation.oauth.requests import WaitingRequest
+from core.federation.upstream import trips
 from core.kernel.callers import Visitor
-from core.kernel.errors import Refusal, SessionEnded
+from core.kernel.errors import SessionEnded
 from core.kernel.page_paths import ACCOUNT_PATH
 from core.kernel.values import digest
 from entrypoints.http.base import cookies
@@ -104,52 +103,46 @@ async def authorize() -> Response:
     async with limited_if_refused() if user is None else nullcontext():
         request_of_application, browser = AuthorizationRequest.from_fields(joined_query()), digest(cookies.browser_id())
         try:
-            authorization = _recorded(await oauth.validate(ports(), request_of_application))
+            waiting = await requests.check(ports(), request_of_application, app_context().base_url)
+            return await _answer(waiting, user, request.args.get("provider"), browser)
         except RequestUriInvalid:
-            if (begun := await target.find_pushed(ports(), request_of_application, browser)) is None:
+            if (begun := await requests.find_begun(ports(), request_of_application, browser)) is None:
                 raise
             return redirect(path_of(begun))
-        try:
-            return await _answer(authorization, user, request.args.get("provider"), browser)
-        except AuthorizationRefused as refusal:
-            return await _refused(authorization, None, refusal)
 
 
-async def _answer(authorization: Authorization, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
-    waiting = target.check(ports(), authorization, app_context().base_url)
-    if provider:
-        slug = parse_provider(provider)
-        flow = await target.begin(ports(), user or caller(), user, waiting, browser)
-        return redirect(f"/auth/{slug}?flow={flow.id}")
-    outcome = await _advance(user, waiting, None, None)
-    if not isinstance(outcome, Asked):
-        return outcome
-    if user is None:  # only this answer, and an error, count for a browser without a session
-        await take_token(())
-        await keep_taken(cookies.browser_id())
+async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str | None, browser: bytes) -> Response:
+    """Answer the request, or begin its sign-in. Only this, and an error, count against the limit."""
+    _record(waiting.authorization)
+    slug = None
+    if provider and waiting.refusal is None:
+        slug, step = trips.find_provider(ports(), provider), ""
+    else:
+        outcome = await _advance(user, waiting, None, None)
+        if not isinstance(outcome, Asked):
+            return outcome
+        step = f"/{outcome.step.value}"
     require_tab()
-    flow = await target.begin(ports(), user or caller(), user, waiting, browser)
-    return redirect(path_of(flow, f"/{outcome.step.value}"))
+    await take_token(())
+    await keep_taken(cookies.browser_id())
+    flow = await requests.begin(ports(), user or caller(), user, waiting, browser)
+    return redirect(path_of(flow, step) if slug is None else f"/auth/{slug}?flow={flow.id}")
 
 
 async def resume(flow: Flow, user: Visitor | None, answer: str | None) -> Asked | Response:
     """Return the next step of the flow of an authorization request, or the response that ends it. Raises: FlowEnded."""
-    try:
-        waiting = await target.load(ports(), flow, app_context().base_url)
-    except Refusal:
-        raise FlowEnded from None
-    _recorded(waiting.authorization)
-    try:
-        return await _advance(user, waiting, flow, answer)
-    except AuthorizationRefused as refusal:
-        return await _refused(waiting.authorization, flow, refusal)
+    waiting = await requests.load(ports(), flow, app_context().base_url)
+    _record(waiting.authorization)
+    return await _advance(user, waiting, flow, answer)
 
 
 async def _advance(user: Visitor | None, waiting: WaitingRequest, flow: Flow | None, answer: str | None) -> Asked | Response:
     try:
         outcome = await target.advance(ports(), user, waiting, flow, app_context().base_url, answer)
     except SessionEnded:  # during this request
-        return Asked(Step.SIGN_IN)
+        return Asked(Step.SIGN_IN, waiting.destination)
+    except AuthorizationRefused as refusal:
+        return await _refused(waiting.authorization, flow, refusal)
     if isinstance(outcome, Asked):
         return outcome
     if user is not None:
@@ -172,15 +165,15 @@ async def authorize_by_form() -> Response:
         fields = await read_request_of_application(LISTED)
         if fields is None:  # the form of a page of the previous release
             return redirect(requested_path())
-        authorization = _recorded(await oauth.validate(ports(), AuthorizationRequest.from_fields(fields)))
+        waiting = await requests.check(ports(), AuthorizationRequest.from_fields(fields), app_context().base_url)
+        _record(waiting.authorization)
         provider = {"provider": fields["provider"]} if fields.get("provider") else {}
-        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(authorization.request.query)), **provider})}")
+        return redirect(f"{AUTHORIZE_PATH}?{urlencode({**dict(parse_qsl(waiting.authorization.request.query)), **provider})}")
 
 
-def _recorded(authorization: Authorization) -> Authorization:
+def _record(authorization: Authorization) -> None:
     if authorization.context is not None:
         request_record().organization = authorization.context.org_slug
-    return authorization
 
 
 async def _refused(authorization: Authorization, flow: Flow | None, refusal: AuthorizationRefused) -> Response:
@@ -192,7 +185,7 @@ async def _refused(authorization: Authorization, flow: Flow | None, refusal: Aut
         raise refusal
     await target.finish(ports(), authorization.request, flow)
     request_record().error_code = refusal.code
-    return to_application(openid_requests.refusal_response(authorization, refusal, app_context().base_url))
+    return to_application(refusal_response(authorization, refusal, app_context().base_url))
 
 
 def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any, Final
 from urllib.parse import urlencode
-from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -21,9 +20,9 @@ from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import AUTHORIZE_PATH
 from core.federation.sign_in import SignInOptions
 from core.kernel import uris
-from core.kernel.errors import Forbidden
+from core.kernel.errors import Forbidden, refuse
 from core.kernel.page_paths import ACCOUNT_PATH, HOME_PATH, SIGN_IN_PATH
-from core.kernel.values import digest
+from core.kernel.values import digest, parse_id
 from entrypoints.http.base import cookies
 from entrypoints.http.base.context import app_context, ports
 from entrypoints.http.base.redirects import safe_next, with_next
@@ -31,7 +30,7 @@ from entrypoints.http.base.rendering.templates import page_response, render
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
-FLOW_PATH: Final = f"{HOME_PATH}/flow/<uuid:flow_id>"
+FLOW_PATH: Final = f"{HOME_PATH}/flow/<flow_id>"
 # The buttons of the sign-in page that send the address elsewhere: label, path of the step, and whether it is there.
 OTHER_WAYS: Final[tuple[tuple[str, str, Callable[[SignInOptions], bool]], ...]] = (
     ("Email me a code", "/sign-in/email", lambda options: options.email_sign_in),
@@ -54,15 +53,20 @@ def in_flow(view: Callable[[Flow], Awaitable[Response]]) -> View:
     """Pass the flow of the address to the view. It is open, and of this browser; else the response is the page that goes on."""
 
     @wraps(view)
-    async def with_flow(flow_id: UUID | None = None) -> Response:
+    async def with_flow(flow_id: str | None = None) -> Response:
         if request.method == "POST":
             await read_form()  # refuse what is no form, whatever the flow
         try:
-            return await view(await _page_flow() if flow_id is None else await flows.load_open(ports(), flow_id, cookies.device_cookie()))
+            return await view(await _page_flow() if flow_id is None else await open_flow(flow_id))
         except FlowEnded:
-            return await _ended_page(flow_id)
+            return await ended_page(flow_id)
 
     return with_flow
+
+
+async def open_flow(flow_id: str) -> Flow:
+    """Return the open flow of this browser with this id. Raises: FlowEnded."""
+    return await flows.load_open(ports(), parse_id(flow_id) or refuse(FlowEnded), cookies.device_cookie())
 
 
 async def _page_flow() -> Flow:
@@ -75,9 +79,10 @@ def page_flow(path: str) -> Flow:
     return new_flow(ports().clock.now(), FlowTarget.PAGE, path, digest(cookies.browser_id()))
 
 
-async def _ended_page(flow_id: UUID | None) -> Response:
+async def ended_page(flow_id: str | None) -> Response:
     """Return the page of a flow that has ended. Of a flow of another browser, it reveals nothing."""
-    service = None if flow_id is None else await targets.find_application(ports(), flow_id, cookies.device_cookie())
+    known_id = parse_id(flow_id or "")
+    service = None if known_id is None else await targets.find_application(ports(), known_id, cookies.device_cookie())
     start = None if service is None else _start_of(service)
     page = render(
         "authentication/flow_ended.html",
@@ -100,7 +105,7 @@ def path_of(flow: Flow, step: str = "") -> str:
     """Return the path of a step of a flow, or of the flow itself, which leads to its present step."""
     if flow.is_stored:
         return _prefix_of(flow) + step
-    return HOME_PATH + step if step else flow.request
+    return with_next(HOME_PATH + step, flow.request) if step else flow.request
 
 
 def _prefix_of(flow: Flow) -> str:
@@ -120,8 +125,7 @@ class SignInUnseen(Forbidden):
 
 def require_tab() -> None:
     """Check that the user sees the page that this request asks for. Otherwise it must begin no sign-in. Raises: SignInUnseen."""
-    ahead = request.headers.get("Sec-Purpose", "").partition(";")[0] in ("prefetch", "prerender")
-    if ahead or request.headers.get("Sec-Fetch-Dest") in ("iframe", "frame", "embed", "object"):
+    if "Sec-Purpose" in request.headers or request.headers.get("Sec-Fetch-Dest", "document") != "document":
         raise SignInUnseen
 
 
@@ -137,19 +141,14 @@ def address_to_store(flow: Flow) -> str | None:
     return None if address == ACCOUNT_PATH else address
 
 
-def link_to(flow: Flow, step: str) -> str:
-    """Return a link to a step of a flow."""
-    return path_of(flow, step) if flow.is_stored else with_next(path_of(flow, step), flow.request)
-
-
 def links(flow: Flow) -> dict[str, Any]:
     """Return the values of a page of a flow: the prefix of its forms, where it continues, and links to the pages around the sign-in."""
     return {
         "flow": _prefix_of(flow) if flow.is_stored else HOME_PATH,
         "next": path_of(flow),
-        "sign_in": link_to(flow, "/sign-in"),
-        "sign_up": link_to(flow, "/sign-up"),
-        "forgot_password": link_to(flow, "/forgot-password"),
+        "sign_in": path_of(flow, "/sign-in"),
+        "sign_up": path_of(flow, "/sign-up"),
+        "forgot_password": path_of(flow, "/forgot-password"),
     }
 
 
@@ -172,7 +171,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
         "other_ways": [way[:2] for way in OTHER_WAYS if way[2](options)],
-        "needs_fresh_sign_in": options.needs_fresh_sign_in,
+        "needs_fresh_sign_in": flow.wants_fresh,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,
     }

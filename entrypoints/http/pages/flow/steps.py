@@ -9,16 +9,18 @@ from core.authentication.browser import FormTokenInvalid
 from core.authentication.flow import flows
 from core.authentication.flow.model import Flow, FlowTarget
 from core.authentication.flow.steps import Step
-from core.federation.destination import Asked
+from core.federation.destination import Asked, Destination
 from core.kernel.callers import Visitor
+from entrypoints.http.base import cookies
 from entrypoints.http.base.context import ports, request_record
 from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import anyone
 from entrypoints.http.edge.forms import read_form
+from entrypoints.http.edge.limits import give_back_taken
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.federation import oauth
 from entrypoints.http.pages.federation.saml import continuation
-from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, path_of
+from entrypoints.http.pages.flow.flows import FLOW_PATH, in_flow, leads_to_request, path_of
 from entrypoints.http.pages.flow.forms import FORMS, question_page
 from entrypoints.http.pages.form_pages import check_session_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
@@ -35,12 +37,14 @@ _SIGN_INS: Final = (Step.SIGN_IN, Step.SIGN_UP, Step.SECOND_FACTOR)
 
 
 async def _resume_page(flow: Flow, user: Visitor | None, _answer: str | None) -> Asked | Response:
-    if user is None:
-        return Asked(Step.SIGN_IN)
-    await flows.close(ports(), flow)
+    if user is None and (flow.is_stored or not leads_to_request(flow)):
+        return Asked(Step.SIGN_IN, Destination())
+    if flow.is_stored:
+        await flows.close(ports(), flow)
     return redirect(flow.request)
 
 
+# How the pages of each target of `core.federation.targets` continue.
 _RESUME: Final[Mapping[FlowTarget, Callable[[Flow, Visitor | None, str | None], Awaitable[Asked | Response]]]] = {
     FlowTarget.PAGE: _resume_page,
     FlowTarget.OAUTH: oauth.resume,
@@ -115,7 +119,11 @@ def _question(step: Step) -> None:
             response = await step_page(flow, step)
             response.status_code = 403 if response.status_code == 200 else response.status_code
             return response
-        return await step_page(flow, step, form.get("answer", ""))
+        chosen = form.get("answer", "")
+        response = await step_page(flow, step, chosen)
+        if chosen in ("continue", "select"):
+            await give_back_taken(cookies.device_cookie())
+        return response
 
     name = step.name.lower()
     show.__doc__ = f"""Ask the user about the step `{step.value}` of a sign-in.

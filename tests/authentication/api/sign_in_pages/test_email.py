@@ -112,6 +112,7 @@ async def test_another_browser_sees_where_the_request_came_from_and_signs_in_its
     page = await phone.open(path)
     for shown in ("Firefox on", "Berlin, DE", "14 March 2026 at 15:09 UTC", EMAIL, "Shop"):
         assert shown in page.text, shown
+    assert "/app/flow/" not in page.text, "the sign-in of the other browser stays there"
     assert leads_to(await follow(phone, path)) == ACCOUNT, "the application waits in the other browser"
     assert await phone.is_in()
     assert not await browser.is_in()

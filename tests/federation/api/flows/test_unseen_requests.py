@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 from quart_trio import QuartTrio
@@ -11,12 +12,13 @@ from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.kernel.connections import WEBSUITE
+from entrypoints.http.pages.flow.flows import FLOW_PATH
 from ports import Ports
 from ports.outside import IdentityProviders
 from tests.fakes.outside import FakeClock
 from tests.fakes.provider import FakeProvider
-from tests.federation.api.relying import RelyingParty, redirect_parts, sign_in_browser
-from tests.support.browser import AGENT, HTML, FakeBrowser
+from tests.federation.api.relying import RelyingParty, give_consent, redirect_parts, sign_in_browser
+from tests.support.browser import AGENT, HTML, FakeBrowser, action_of
 from tests.support.builders import run_sql
 from tests.support.direct import ask
 from tests.support.saml import SamlApplication, add_application, authn_request, encode_base64, redirect_url
@@ -31,13 +33,20 @@ class Unseen:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+# All destinations of the Fetch standard, except that of a tab.
+DESTINATIONS: Final = (
+    *("audio", "audioworklet", "embed", "empty", "fencedframe", "font", "frame", "iframe", "image", "json", "manifest", "object"),
+    *("paintworklet", "report", "script", "serviceworker", "sharedworker", "style", "text", "track", "video", "webidentity", "worker"),
+    *("xslt", "another", ""),
+)
 UNSEEN: Final = (
     Unseen("HEAD"),
     Unseen(headers={"Sec-Purpose": "prefetch"}),
     Unseen(headers={"Sec-Purpose": "prefetch;prerender"}),
     Unseen(headers={"Sec-Purpose": "prefetch;anonymous-client-ip"}),
     Unseen(headers={"Sec-Purpose": "prerender"}),
-    *(Unseen(headers={"Sec-Fetch-Dest": destination}) for destination in ("iframe", "frame", "embed", "object")),
+    Unseen(headers={"Sec-Purpose": "another"}),
+    *(Unseen(headers={"Sec-Fetch-Dest": destination}) for destination in DESTINATIONS),
 )
 # Rows that a sign-in leaves when it begins.
 BEGUN: Final = """
@@ -78,13 +87,36 @@ async def test_an_authorization_request_begins_no_sign_in(
     app: QuartTrio, pool: Pool, relying_party: RelyingParty, user: Account, browser: FakeBrowser
 ) -> None:
     browser.cookies.clear()
-    assert await findings(app, pool, browser, relying_party.request()) == []
+    of_provider = relying_party.request(provider="websuite")
+    for path in (relying_party.request(), of_provider):
+        assert await findings(app, pool, browser, path) == [], path
     await sign_in_browser(relying_party, user)
     needs_consent = relying_party.request(scope="openid", response_type="code")
-    assert await findings(app, pool, browser, needs_consent) == []
+    for path in (needs_consent, of_provider):
+        assert await findings(app, pool, browser, path) == [], path
     assert (await browser.open(needs_consent)).status == 200
     [begun] = await run_sql(pool, "select count(*) from sign_in_flows")
     assert begun == (1,)
+
+
+async def test_head_runs_no_page_of_a_flow(
+    app: QuartTrio, pool: Pool, relying_party: RelyingParty, user: Account, browser: FakeBrowser
+) -> None:
+    """The session is sufficient: GET would answer the application, and end the flow."""
+    del browser.cookies["gatehouse-session"]
+    path = action_of(await browser.open(relying_party.request(scope="openid", response_type="code"))).removesuffix("/sign-in")
+    await give_consent(relying_party, user)
+    await sign_in_browser(relying_party, user)
+    rows = "select (select f::text from sign_in_flows f), (select count(*) from authorization_codes)"
+    before = await run_sql(pool, rows)
+    cookies = (b"cookie", "; ".join(f"{name}={value}" for name, value in browser.cookies.items()).encode())
+    rules = [rule.rule for rule in app.url_map.iter_rules() if "GET" in (rule.methods or ()) and rule.rule.startswith(FLOW_PATH)]
+    assert len(rules) == 10
+    for page in (rule.replace(FLOW_PATH, path) for rule in rules):
+        answer = await ask(app, "HEAD", page, headers=[HTML, AGENT, cookies])
+        assert (answer.status, "Location" in answer.headers) == (200, False), page
+        assert await run_sql(pool, rows) == before, page
+    assert "code" in redirect_parts(await browser.open(f"{path}/sign-in"))[1]
 
 
 async def test_a_silent_request_in_a_frame_is_answered(relying_party: RelyingParty, browser: FakeBrowser) -> None:
@@ -95,8 +127,11 @@ async def test_a_silent_request_in_a_frame_is_answered(relying_party: RelyingPar
     assert (signed_in["error"], signed_out["error"]) == ("consent_required", "login_required")
 
 
-async def test_a_trip_to_a_provider_does_not_begin(app: QuartTrio, pool: Pool, provider: FakeProvider, browser: FakeBrowser) -> None:
-    assert await findings(app, pool, browser, "/auth/websuite?next=/app/account") == []
+async def test_a_trip_to_a_provider_does_not_begin(
+    app: QuartTrio, pool: Pool, provider: FakeProvider, relying_party: RelyingParty, browser: FakeBrowser
+) -> None:
+    for query in ("next=/app/account", "", urlencode({"org": relying_party.tenant.slug, "service": relying_party.slug})):
+        assert await findings(app, pool, browser, f"/auth/websuite?{query}") == [], query
     assert provider.requests == []
     assert (await browser.open("/auth/websuite?next=/app/account")).status == 302
 
@@ -107,9 +142,9 @@ async def test_a_saml_sign_on_does_not_begin(
     path, request = f"{saml_shop.path}/sso", authn_request(saml_shop, clock.now())
     address = redirect_url(path, request)
     assert await findings(app, pool, browser, address) == []
-    for destination in (b"iframe", b"frame", b"embed", b"object"):
+    for destination in DESTINATIONS:
         fields = {"SAMLRequest": encode_base64(request)}
-        posted = await browser.send(path, (b"sec-fetch-dest", destination), **fields)
+        posted = await browser.send(path, (b"sec-fetch-dest", destination.encode()), **fields)
         assert posted.status == 403
     [begun] = await run_sql(pool, BEGUN)
     assert not any(begun)

@@ -7,13 +7,19 @@ import re
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from quart_trio import QuartTrio
 
+from adapters.http.providers import HttpProviders
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.federation.oauth.model.authorization import AuthorizationRequest
+from core.kernel.connections import CODEHOST
+from ports import Ports
+from tests.fakes.provider import FakeProvider
 from tests.federation.api.relying import AUTHORIZE, PKCE, RelyingParty, add_relying_party, redirect_parts, sign_in_browser
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, form_token, has_ended, is_step, leads_to
 from tests.support.builders import BASE_URL, EMAIL, PASSWORD, add_member, add_provisioned, run_sql
+from tests.support.direct import change_ports
 from tests.support.mfa import Authenticator
 from tests.support.tenants import Tenant
 
@@ -169,8 +175,11 @@ async def test_the_sign_in_page_shows_nothing_of_an_invalid_request(relying_part
     assert (page.status, "Shop" in page.text, "Acme" in page.text) == (400, False, False)
 
 
-async def test_an_application_can_choose_the_identity_provider(relying_party: RelyingParty) -> None:
-    target = leads_to(await relying_party.open_request(provider="codehost"))
+async def test_an_application_can_choose_the_identity_provider(app: QuartTrio, ports: Ports, relying_party: RelyingParty) -> None:
+    assert (await relying_party.open_request(provider="codehost")).status == 404, "it is not configured"
+    with FakeProvider(CODEHOST) as provider:
+        change_ports(app, providers=HttpProviders([provider.connection()], ports.clock))
+        target = leads_to(await relying_party.open_request(provider="codehost"))
     assert re.fullmatch("/auth/codehost\\?flow=[0-9a-f-]{36}", target)
 
 

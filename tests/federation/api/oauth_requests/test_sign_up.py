@@ -23,6 +23,7 @@ from tests.federation.api.relying import RelyingParty, add_relying_party, redire
 from tests.support.browser import ACCOUNT, SIGN_IN, FakeBrowser, action_of, hidden_fields, is_step, leads_to, step_of
 from tests.support.builders import EMAIL, NEW_PASSWORD, PASSWORD, Answer, Api, add_account, deliver, link, run_concurrently, run_sql
 from tests.support.mfa import Authenticator
+from tests.support.saml import add_application
 from tests.support.tenants import Tenant
 
 SIGN_UP, RESEND = "/app/sign-up", "/app/resend-verification"
@@ -315,11 +316,12 @@ async def test_an_application_that_admits_only_members_offers_no_sign_up(shop: R
 
 
 async def test_a_sign_up_on_the_way_to_saml_admits_no_stranger(
-    acme: Tenant, shop: RelyingParty, browser: FakeBrowser, ports: Ports, pool: Pool, sent: FakeMailTransport
+    acme: Tenant, browser: FakeBrowser, ports: Ports, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    bookmark = f"{acme.path}/services/shop/saml/login"
-    assert (await sign_up(browser, after=bookmark)).status == 200
-    assert leads_to(await browser.open(await mailed_link(ports, sent))) == bookmark
+    kiosk = await add_application(ports, pool, acme.org, acme.slug, "kiosk")
+    assert (await sign_up(browser, after=f"{acme.path}/services/{kiosk.slug}/saml/login")).status == 200
+    page = await browser.open(await mailed_link(ports, sent))
+    assert (page.status, "No access" in page.text) == (403, True)
     assert await run_sql(pool, "select count(*) from service_users") == [(0,)]
 
 

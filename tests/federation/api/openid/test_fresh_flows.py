@@ -89,7 +89,13 @@ async def test_a_made_up_flow_proves_nothing(signed_in: OpenIdClient, flow: str,
         for step in ("", "/sign-in", "/code", "/consent"):
             assert has_ended(await browser.open(path + step)), path + step
     made_up = ("garbage", "", "a.b.c", access_token, id_token, "x" * 5000)
-    for path in (*(f"/app/flow/{flow_id}" for flow_id in made_up), f"{flow}x", flow.replace("-", "")):
+    steps = ("", "/sign-in", "/sign-up", "/code", "/email", "/confirm", "/consent", "/select", "/forgot-password", "/resend-verification")
+    for path in (*(f"/app/flow/{flow_id}" for flow_id in made_up if flow_id), f"{flow}x", flow.replace("-", "")):
+        for step in steps:
+            assert has_ended(await browser.open(path + step)), path + step
+    for query in ("flow=garbage", "flow=", "flow=a/b", "flow=..", "flow=garbage&step=/code"):
+        assert has_ended(await browser.open(f"/app/sign-in?{query}")), query
+    for path in ("/app/flow/", "/app/flow/a/b/c", f"{flow}/nothing"):
         assert (await browser.open(path)).status == 404, path
 
 

@@ -14,7 +14,7 @@ import pytest
 from core.accounts.model.accounts import Account
 from tests.federation.api.openid.client import STATE, OpenIdClient, error, result
 from tests.federation.api.relying import FORM, claims, sign_in_browser
-from tests.support.browser import hidden_fields, leads_to
+from tests.support.browser import action_of, has_ended, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, EMAIL, Answer, add_account
 
 
@@ -246,3 +246,11 @@ async def test_an_error_does_not_depend_on_who_is_signed_in(shop: OpenIdClient, 
     await sign_in_browser(shop.party, user)
     assert [result(await shop.open(**{name: value})) for name, value in wrong.items()] == before
     assert EMAIL not in str(before)
+
+
+async def test_an_application_that_accepts_less_meanwhile_is_told(signed_in: OpenIdClient) -> None:
+    page = await signed_in.open(prompt="login")
+    await signed_in.configure(require_pushed_authorization_requests=True)
+    browser = signed_in.party.browser
+    assert error(await browser.open(action_of(page))) == "invalid_request"
+    assert has_ended(await browser.open(action_of(page)))

@@ -1,0 +1,273 @@
+"""Authorization requests: reading and checking them, and the flows that keep them.
+
+Sources: OpenID Connect Core section 3.1.2, RFC 6749, RFC 9126.
+
+A request that a session is enough for is answered at once. Otherwise a flow begins, which keeps the
+request, so that no user can change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode
+
+from core.applications import services
+from core.applications.model.client_settings import ClientSettings
+from core.applications.model.services import Service, ServiceNotFound
+from core.applications.model.users import AccessPolicy
+from core.authentication.flow.model import Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.steps import Needs
+from core.authentication.model.openid import SESSION_EXPIRY
+from core.federation.destination import Destination
+from core.federation.oauth.model import openid_requests
+from core.federation.oauth.model.authorization import (
+    AUTHORIZE_PATH,
+    Authorization,
+    AuthorizationRefused,
+    AuthorizationRequest,
+    ClientIdMismatch,
+    OrgOrServiceMissing,
+    RedirectUriNotRegistered,
+    choose_redirect_uri,
+)
+from core.federation.oauth.model.openid_requests import IdTokenHintInvalid, OpenIdRequest, Prompt
+from core.federation.oauth.model.pushed_requests import (
+    PushedRequest,
+    PushedRequestRequired,
+    RequestUriInvalid,
+    hash_of,
+    is_pushed,
+    parse_client_id,
+)
+from core.kernel import uris
+from core.kernel.access import OrganizationNotFound
+from core.kernel.callers import ServiceContext, Visitor
+from core.kernel.causes import Caller
+from core.kernel.claims import FRONTEND_CLIENT_ID
+from core.kernel.errors import Refusal, refuse
+from core.kernel.proofs import Acr, Strength
+from core.kernel.values import is_printable, parse_id
+from core.programs import api_resources
+
+if TYPE_CHECKING:
+    from ports import Ports
+    from ports.storage import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request whose application and redirect URI are valid. The application gets its `refusal`, if any."""
+
+    authorization: Authorization
+    openid: OpenIdRequest = field(default_factory=OpenIdRequest)
+    needs: Needs = field(default_factory=Needs)
+    refusal: AuthorizationRefused | None = None
+
+    @property
+    def destination(self) -> Destination:
+        """What the pages of the sign-in show."""
+        service, context = self.authorization.service, self.authorization.context
+        return Destination(
+            service=service,
+            org_slug=None if context is None else context.org_slug,
+            login_hint=self.authorization.request.login_hint,
+            offers_sign_up=_offers_sign_up(service),
+            api=self.authorization.api,
+        )
+
+
+async def check(ports: Ports, request: AuthorizationRequest, base_url: str) -> WaitingRequest:
+    """Return the request with its application and redirect URI, which are valid, and its parameters.
+
+    The errors that are raised are shown on an error page, because the browser must not be redirected to an
+    unvalidated redirect URI. If the request refers to one that its client has pushed, the pushed request is returned.
+
+    Raises: RequestUriInvalid, OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive,
+    ServiceNotFound, ClientIdMismatch, RedirectUriMissing, RedirectUriNotRegistered.
+    """
+    async with ports.storage.reading() as read:
+        if request.request_uri is not None and not isinstance(request, PushedRequest):
+            request = await _load_pushed(ports, read, request)
+        client = await find_service(read, request)
+        api = None
+        if client is not None and request.resource is not None:
+            api = await api_resources.find_requested(ports, read, client[0].id, request.resource)
+    if client is None:
+        callback = frontend_callback(ports)
+        if request.redirect_uri is not None and uris.find_registered((callback,), request.redirect_uri) is None:
+            raise RedirectUriNotRegistered
+        return check_parameters(ports, Authorization(request, None, None, callback), base_url)
+    service, context = client
+    authorization = Authorization(request, service, context, choose_redirect_uri(service, request.redirect_uri), api)
+    return check_parameters(ports, authorization, base_url)
+
+
+async def _load_pushed(ports: Ports, read: Reading, request: AuthorizationRequest) -> AuthorizationRequest:
+    """Return the pushed request of this client, or the request itself if its request_uri is not ours.
+
+    The other parameters are ignored (RFC 9126 section 4).
+
+    Raises: RequestUriInvalid.
+    """
+    request_uri = request.request_uri or ""
+    if not is_pushed(request_uri):
+        return request
+    parameters = await read.pushed_requests.load(hash_of(request_uri), parse_client_id(request.client_id), ports.clock.now())
+    return PushedRequest.from_parameters(parameters or refuse(RequestUriInvalid), request_uri)
+
+
+async def find_service(read: Reading, request: AuthorizationRequest) -> tuple[Service, ServiceContext] | None:
+    """Return the service that the request names, or None for the platform itself.
+
+    Raises: OrgOrServiceMissing, OrganizationNotFound, OrganizationNotActive, ServiceNotFound,
+    ClientIdMismatch.
+    """
+    if (request.org is None) != (request.service is None):
+        raise OrgOrServiceMissing
+    if not is_printable(f"{request.org}{request.service}"):  # PostgreSQL rejects some characters even as parameters, such as NUL
+        raise OrganizationNotFound
+    if request.org is not None and request.service is not None:
+        org_slug, client = request.org, await read.services.client_by_slug(request.org, request.service)
+    elif request.client_id in (None, FRONTEND_CLIENT_ID):
+        return None
+    else:
+        client_id = parse_id(request.client_id or "") or refuse(ServiceNotFound)
+        client = await read.services.by_client_id(client_id) or refuse(ServiceNotFound)
+        org_slug = client[1].org_slug
+    await services.require_open(read, org_slug, client[1] if client else None)
+    service, context = client or refuse(ServiceNotFound)
+    if request.client_id not in (None, str(service.client_id)):
+        raise ClientIdMismatch
+    return service, context
+
+
+def frontend_callback(ports: Ports) -> str | None:
+    """Return the redirect URI of the platform's frontend, if it has one."""
+    return None if ports.policy.frontend_url is None else f"{ports.policy.frontend_url}/auth/callback"
+
+
+def check_parameters(ports: Ports, authorization: Authorization, base_url: str) -> WaitingRequest:
+    """Return the request with its parameters, or with the reason why they are refused."""
+    context, request = authorization.context, authorization.request
+    try:
+        if context is not None and context.require_pushed_authorization_requests and not isinstance(request, PushedRequest):
+            raise PushedRequestRequired
+        hint = None
+        if request.id_token_hint is not None:
+            hint = ports.tokens.read_id_token_hint(request.id_token_hint) or refuse(IdTokenHintInvalid)
+            client_id = FRONTEND_CLIENT_ID if context is None else str(context.client_id)
+            if hint.client_id != client_id:
+                raise IdTokenHintInvalid
+        openid = openid_requests.parse(authorization, base_url, None if hint is None else hint.user_id)
+    except AuthorizationRefused as refusal:
+        return WaitingRequest(authorization, refusal=refusal)
+    if authorization.service is not None:
+        openid = _with_settings(openid, authorization.service)
+    return WaitingRequest(authorization, openid, _needs(openid, authorization.service))
+
+
+def _with_settings(openid: OpenIdRequest, settings: ClientSettings) -> OpenIdRequest:
+    """Return the request with the claims and the authentication class that the application's settings add to each request."""
+    if settings.required_acr is not None:
+        openid = replace(openid, required_acr=Acr(settings.required_acr))
+    if settings.enterprise:
+        names = {*openid.claims.id_token, SESSION_EXPIRY}
+        openid = replace(openid, claims=replace(openid.claims, id_token=tuple(sorted(names))))
+    return openid
+
+
+def _needs(openid: OpenIdRequest, service: Service | None) -> Needs:
+    """Return what the request asks of the sign-in."""
+    acr = openid.required_acr or openid.wished_acr
+    return Needs(
+        is_silent=Prompt.NONE in openid.prompt,
+        sign_up=Prompt.CREATE in openid.prompt and _offers_sign_up(service),
+        subject=openid.subject,
+        fresh=Prompt.LOGIN in openid.prompt or openid.max_age == timedelta(),
+        max_age=openid.max_age,
+        required=_strength(openid.required_acr),
+        wished=_strength(openid.wished_acr),
+        select=Prompt.SELECT_ACCOUNT in openid.prompt,
+        consent=Prompt.CONSENT in openid.prompt and service is not None,  # the platform itself needs none
+        keeps_trust=not (openid.prompt or openid.max_age is not None or acr is not None or openid.subject is not None),
+    )
+
+
+def _offers_sign_up(service: Service | None) -> bool:
+    """Return whether users can sign up on the way. Only applications that admit anyone have a sign-up."""
+    return service is None or service.access.policy is AccessPolicy.ANYONE
+
+
+def _strength(acr: Acr | None) -> Strength:
+    return Strength.TWO if acr is Acr.MFA else Strength.ONE
+
+
+# The flow
+
+
+async def begin(ports: Ports, caller: Caller, visitor: Visitor | None, waiting: WaitingRequest, browser_hash: bytes) -> Flow:
+    """Begin the sign-in of a request. A pushed request is used up. Raises: RequestUriInvalid if it was used before."""
+    now, authorization = ports.clock.now(), waiting.authorization
+    request, context = authorization.request, authorization.context
+    pushed = request if isinstance(request, PushedRequest) else None
+    flow = new_flow(
+        now,
+        FlowTarget.OAUTH,
+        request.query if pushed is None else urlencode({"request_uri": pushed.request_uri}) + "&" + pushed.parameters,
+        browser_hash,
+        secret_hash=None if pushed is None else pushed.hash,
+        org_id=None if context is None else context.org_id,
+        service_id=None if context is None else context.id,
+        wants_fresh=not waiting.needs.keeps_trust,
+        keeps_trust=waiting.needs.keeps_trust,
+        first_session_id=None if visitor is None else visitor.session_id,
+    )
+    async with ports.storage.transaction(by=caller) as tx:
+        if pushed is not None and not await tx.pushed_requests.use(pushed.hash, now):
+            raise RequestUriInvalid
+        await tx.flows.add(flow)
+    return replace(flow, is_stored=True)
+
+
+async def find_begun(ports: Ports, request: AuthorizationRequest, browser_hash: bytes) -> Flow | None:
+    """Return the flow that this browser began with this pushed request, if any. A pushed request is presented once."""
+    if not is_pushed(request.request_uri):
+        return None
+    async with ports.storage.reading() as read:
+        return await read.flows.by_secret(hash_of(request.request_uri or ""), browser_hash, ports.clock.now())
+
+
+async def load(ports: Ports, flow: Flow, base_url: str) -> WaitingRequest:
+    """Return the request of a flow, checked again: the application may have changed.
+
+    Raises: FlowEnded if it no longer accepts the request, or asks for more of the sign-in than when the flow began.
+    """
+    fields = dict(parse_qsl(flow.request))
+    request = PushedRequest(**fields) if is_pushed(fields.get("request_uri")) else AuthorizationRequest.from_fields(fields)
+    try:
+        waiting = await check(ports, request, base_url)
+    except Refusal:
+        raise FlowEnded from None
+    if waiting.refusal is None and flow.keeps_trust and not waiting.needs.keeps_trust:
+        raise FlowEnded  # a trusted device would skip the second factor again and again
+    return waiting
+
+
+async def find_destination(ports: Ports, flow: Flow, base_url: str) -> Destination:
+    """Return what the pages of the sign-in show. Raises: FlowEnded."""
+    return (await load(ports, flow, base_url)).destination
+
+
+def address(flow: Flow) -> str:
+    """Return the address of the request itself, at which another browser begins again. Its user has signed up by then.
+
+    The parameters of a pushed request stay secret (RFC 9126 section 1).
+    """
+    fields = dict(parse_qsl(flow.request))
+    if is_pushed(fields.get("request_uri")):
+        fields = {name: fields[name] for name in ("client_id", "request_uri")}
+    if "prompt" in fields:
+        fields["prompt"] = " ".join(prompt for prompt in fields["prompt"].split(" ") if prompt != Prompt.CREATE)
+    return f"{AUTHORIZE_PATH}?{urlencode(fields)}"
