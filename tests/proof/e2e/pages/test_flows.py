@@ -1,4 +1,7 @@
-"""Users who go back, reload, use several tabs, or come late during a sign-in. Each of them can go on."""
+"""Users who go back, reload, use several tabs, or come late during a sign-in. Each of them can go on.
+
+The module is longer than 400 lines, because its tests share a table of cases and helpers.
+"""
 
 import re
 from collections.abc import Iterator
