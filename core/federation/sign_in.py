@@ -17,7 +17,7 @@ from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import confirm_membership_if_admitted, prove
 from core.authentication.methods.invitation import InvitationPassword
 from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import EMAIL, PASSWORD, PreAuthToken, is_on
+from core.authentication.model.login import PreAuthToken, is_on
 from core.authentication.model.sessions import TokenPair
 from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
@@ -32,7 +32,7 @@ from core.kernel.causes import Caller
 from core.kernel.claims import PreAuthClaims
 from core.kernel.connections import ConnectionSlug
 from core.kernel.errors import Invalid
-from core.kernel.proofs import first_method_of
+from core.kernel.proofs import is_by_provider
 from core.tenancy import branding
 from core.tenancy.model.settings import Design
 
@@ -166,17 +166,15 @@ async def sign_in_browser(
     """Verify one factor. Return a browser session, or the flow that still needs the second factor.
 
     `cookie` is that of the session to replace, if any. The user's membership is confirmed if they sign in to an
-    application of that organization. Only a sign-in with a password, also with one that the user chose in
-    this browser just before (`core.authentication.joining`), or by email does so. At an identity provider where
-    the user has a session, opening a link can be enough to sign in, so such a sign-in does not show
-    that they want the membership.
+    application of that organization, with any method but an identity provider. Where the user has a session
+    there, opening a link can be enough to sign in, so that does not show that they want the membership.
 
     Raises: the errors of `prove`.
     """
     outcome = await prove(ports, caller, flow, method, client)
     if isinstance(outcome, Flow):
         return outcome
-    is_meant = flow.target is not FlowTarget.PAGE and first_method_of(outcome.session.proofs) in (PASSWORD, EMAIL)
+    is_meant = flow.target is not FlowTarget.PAGE and not is_by_provider(outcome.session.proofs)
     if is_meant and flow.org_id is not None and flow.service_id is not None:
         await confirm_membership_if_admitted(ports, outcome, flow.org_id, flow.service_id)
     if cookie is not None:

@@ -17,7 +17,7 @@ from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import to_words
 from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.providers import OwnMethod
+from core.kernel.proofs import Method
 from core.kernel.roles import GRANTABLE, ROLES
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.base.rendering.templates import _environment
@@ -52,7 +52,7 @@ def test_each_table_has_a_text_for_each_member() -> None:
 
 def test_the_labels_of_each_enumeration_are_readable_and_differ() -> None:
     found = list(enumerations())
-    assert {OwnMethod, *LABELS} <= set(found)
+    assert {Method, *LABELS} <= set(found)
     for kind in found:
         labels = [LABELS.get(kind, {}).get(value) or to_words(value) for value in kind]
         assert len(set(labels)) == len(labels), kind
@@ -99,7 +99,7 @@ def test_no_template_looks_a_value_up_or_words_it_itself() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-WAYS = {**{method.value: label for method, label in LABELS[OwnMethod].items()}, "carrier_pigeon": "Carrier pigeon"}
+WAYS = {**{method.value: label for method, label in LABELS[Method].items()}, "saml": "SAML", "carrier_pigeon": "Carrier pigeon"}
 
 
 async def test_the_analytics_page_survives_every_way_to_sign_in(owner_browser: FakeBrowser, pool: Pool) -> None:

@@ -17,7 +17,7 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
-from core.authentication.flow.methods import Proved, SignInMethod
+from core.authentication.flow.methods import Proved, SignInMethod, record_failure
 from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
@@ -168,12 +168,3 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
         address=caller.address,
         agent=caller.agent,
     )
-
-
-async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
-    """Count a failed sign-in, and record it for this account, if any."""
-    ports.metrics.login_failed(reason)
-    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
-    if user_id is not None:
-        async with ports.storage.autocommit() as statements:
-            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

@@ -23,11 +23,9 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import FLOW_TTL, ChallengeOrigin, EmailChallenge, Flow, FlowEnded
-from core.authentication.flow.prove import record_failure
 from core.authentication.model.login import (
-    EMAIL,
     MAX_EMAIL_CODE_ATTEMPTS,
     EmailCodeWrong,
     EmailSignInEnded,
@@ -128,7 +126,7 @@ class EmailCode:
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:
             # Without an account this id matches none, and the statement takes as long.
-            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, challenge.user_id or challenge.id)
+            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, challenge.user_id or challenge.id)
             raise EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)

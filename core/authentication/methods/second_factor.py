@@ -13,9 +13,8 @@ from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong, FirstFactor, attempt_subject
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
-from core.authentication.flow.prove import record_failure
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS, LoginFailure, PreAuthInvalid
 from core.kernel.causes import Caller

@@ -12,6 +12,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import TooManyAttempts
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong
 from core.authentication.flow.methods import SignInMethod
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
@@ -19,7 +20,7 @@ from core.authentication.flow.prove import prove
 from core.authentication.methods.password import Password
 from core.authentication.methods.second_factor import Code
 from core.authentication.model.identities import PendingIdentity
-from core.authentication.model.login import UNKNOWN_CLIENT, PreAuthInvalid, SignedIn
+from core.authentication.model.login import PreAuthInvalid, SignedIn
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import ConnectionSlug
 from core.kernel.policy import Policy
@@ -163,7 +164,7 @@ async def test_a_code_does_not_continue_a_first_factor_that_was_proved_again(por
 
     async def answer(method: SignInMethod) -> None:
         try:
-            outcomes.append(await prove(ports, SYSTEM, flow, method, UNKNOWN_CLIENT))
+            outcomes.append(await prove(ports, SYSTEM, flow, method, PresentedDevice()))
         except PreAuthInvalid as refusal:
             outcomes.append(type(refusal))
 
@@ -176,6 +177,6 @@ async def test_a_code_does_not_continue_a_first_factor_that_was_proved_again(por
     [waiting, refused] = outcomes
     assert isinstance(waiting, Flow)
     assert refused is PreAuthInvalid
-    outcome = await prove(ports, SYSTEM, waiting, Code(authenticator.code()), UNKNOWN_CLIENT)
+    outcome = await prove(ports, SYSTEM, waiting, Code(authenticator.code()), PresentedDevice())
     assert isinstance(outcome, SignedIn)
     assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from identities)") == [(1, 0)]

@@ -10,9 +10,9 @@ from core.accounts.model.platform import MfaAlertType
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.billing.model.subscriptions import SubscriptionStatus
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
-from core.kernel.providers import OwnMethod
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
 
@@ -27,11 +27,13 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             ServiceType.DESKTOP: "Desktop app",
             ServiceType.API: "API",
         },
-        OwnMethod: {
-            OwnMethod.PASSWORD: "Password",
-            OwnMethod.EMAIL: "Email",
-            OwnMethod.SAML: "SAML",
-            OwnMethod.OWNER_RECOVERY: "Link from the server",
+        Method: {
+            Method.PASSWORD: "Password",
+            Method.EMAIL: "Email",
+            Method.PROVIDER: "Identity provider",
+            Method.OWNER_RECOVERY: "Link from the server",
+            Method.TOTP: "Authenticator app",
+            Method.BACKUP_CODE: "Backup code",
         },
         EnrollmentOrigin: {
             EnrollmentOrigin.SELF: "The user",
@@ -69,9 +71,6 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
-_SECOND_METHODS: Final[Labels] = {Method.TOTP: "Authenticator app", Method.BACKUP_CODE: "Backup code"}
-
-
 def label(value: str, labels: Labels | None = None) -> str:
     """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
     if isinstance(value, StrEnum) and labels is None:
@@ -81,4 +80,4 @@ def label(value: str, labels: Labels | None = None) -> str:
 
 def sign_in_methods() -> Labels:
     """Return the labels of the ways to sign in: our own ones, and the identity providers."""
-    return {**LABELS[OwnMethod], **_SECOND_METHODS, **ports().policy.provider_names}
+    return {**LABELS[Method], LOGIN_PROVIDER: "SAML", **ports().policy.provider_names}
