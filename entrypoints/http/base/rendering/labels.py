@@ -27,14 +27,6 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             ServiceType.DESKTOP: "Desktop app",
             ServiceType.API: "API",
         },
-        Method: {
-            Method.PASSWORD: "Password",
-            Method.EMAIL: "Email",
-            Method.PROVIDER: "Identity provider",
-            Method.OWNER_RECOVERY: "Link from the server",
-            Method.TOTP: "Authenticator app",
-            Method.BACKUP_CODE: "Backup code",
-        },
         EnrollmentOrigin: {
             EnrollmentOrigin.SELF: "The user",
             EnrollmentOrigin.SUBSCRIPTION: "Subscription",
@@ -71,6 +63,10 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
+# Of the ways to sign in whose names are no words
+WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
+
+
 def label(value: str, labels: Labels | None = None) -> str:
     """Return the label of a value: from `labels`, or else from those of its enumeration, or else the value as words."""
     if isinstance(value, StrEnum) and labels is None:
@@ -79,5 +75,5 @@ def label(value: str, labels: Labels | None = None) -> str:
 
 
 def sign_in_methods() -> Labels:
-    """Return the labels of the ways to sign in: our own ones, and the identity providers."""
-    return {**LABELS[Method], LOGIN_PROVIDER: "SAML", **ports().policy.provider_names}
+    """Return the labels of the ways to sign in that have one: our own ones, and the identity providers."""
+    return {**WAYS, **ports().policy.provider_names}
