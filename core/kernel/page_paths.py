@@ -21,5 +21,4 @@ RESOURCE_CREDENTIALS_PATH: Final = "/app/organizations/{org_slug}/api-resources/
 CREATED_SECRETS_PATH: Final = "/app/organizations/{org_slug}/service-accounts/{holder}/created-secrets"
 API_KEYS_PATH: Final = "/app/organizations/{org_slug}/applications/{holder}/api-keys"
 DIRECTORY_PATH: Final = "/app/organizations/{org_slug}/directory"
-SIGN_UP_PATH: Final = "/app/sign-up"
 RESEND_VERIFICATION_PATH: Final = "/app/resend-verification"

@@ -17,13 +17,13 @@ from entrypoints.http.base.context import app_context, ports
 DEVICE_AGE: Final = timedelta(days=400)  # browsers keep cookies no longer
 NOTICE_AGE: Final = timedelta(seconds=60)
 
-SESSION, DEVICE, TRUST, PRE_AUTH, NOTICE = "session", "device", "trust", "pre-auth", "notice"
+SESSION, DEVICE, TRUST, NOTICE = "session", "device", "trust", "notice"
 SAML, LOGOUT = "saml", "saml-logout"
 
 MAX_SIGN_ONS: Final = 20  # sign-on cookies that a browser keeps
 _SIGN_ON = re.compile(rf"{SAML}-[0-9a-f]{{16}}")
 
-# The format of our secrets. A pre-auth token is signed, so its own verification is sufficient.
+# The format of our secrets.
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -78,21 +78,6 @@ def set_trust_cookie(response: Response, token: str) -> None:
 def clear_trust_cookie(response: Response) -> None:
     """Remove the trust token, so that the next sign-in needs the second factor."""
     _clear(response, TRUST)
-
-
-def pre_auth_cookie() -> str | None:
-    """Return the pre-auth token of the pending sign-in, or None."""
-    return request.cookies.get(cookie_name(PRE_AUTH))
-
-
-def set_pre_auth_cookie(response: Response, token: str, expires_in: int) -> None:
-    """Set the pre-auth token for `expires_in` seconds."""
-    _set(response, PRE_AUTH, token, timedelta(seconds=expires_in))
-
-
-def clear_pre_auth_cookie(response: Response) -> None:
-    """Remove the pre-auth token."""
-    _clear(response, PRE_AUTH)
 
 
 def notice_cookie() -> str | None:
