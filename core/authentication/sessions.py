@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -175,18 +176,8 @@ async def refresh(
         rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
         raise await _explain_refusal(ports, caller, old_hash, now, presenter)
-    subject = TokenSubject(
-        session_id=rotated.session_id,
-        user_id=rotated.user_id,
-        email=rotated.email,
-        email_verified=rotated.email_verified_at is not None,
-        ends_at=rotated.ends_at,
-        org_id=rotated.org_id,
-        org_slug=rotated.org_slug or "",
-        service=rotated.service,
-        entitlement=rotated.entitlement,
-        impersonator_id=rotated.impersonator_id,
-        proofs=rotated.proofs,
+    subject = replace(
+        rotated.subject,
         openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
         key_thumbprint=None if presenter.key is None else presenter.key.thumbprint,
     )
