@@ -1,4 +1,4 @@
-"""ID tokens, logout tokens, pre-auth tokens and stamps. With the access tokens, they are all kinds of tokens."""
+"""ID tokens, logout tokens and pre-auth tokens. With the access tokens, they are all kinds of tokens."""
 
 from datetime import datetime
 from typing import Any

@@ -19,10 +19,9 @@ from core.kernel.errors import TokenInvalid, WrongToken
 ALGORITHM = "RS256"
 ACCESS_TOKEN = "at+jwt"  # noqa: S105  # RFC 9068 section 2.1; each kind of token has its own type (RFC 8725 section 3.11)
 PRE_AUTH_TOKEN = "pre-auth+jwt"  # noqa: S105
-STAMP = "stamp+jwt"
 ID_TOKEN = "JWT"  # noqa: S105  # many clients accept no other type; the audience and the claims differ from those of other tokens
 LOGOUT_TOKEN = "logout+jwt"  # noqa: S105
-TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, STAMP, LOGOUT_TOKEN)
+TYPES = (ACCESS_TOKEN, PRE_AUTH_TOKEN, ID_TOKEN, LOGOUT_TOKEN)
 MAX_TOKEN_LENGTH = 8 * 1024  # security J-7
 NEVER = datetime.min.replace(tzinfo=UTC)
 _KEY_SIZE = 2048

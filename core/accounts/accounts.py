@@ -217,10 +217,9 @@ async def reset_password(ports: Ports, caller: Caller, token: str, new_password:
         await _end_added_methods(tx, caller, account, kept, now)
         account = await mailbox.prove_mailbox(tx, account, now) or refuse(LinkInvalid)
         await tx.one_time_tokens.void(account.id, TokenPurpose.RESET_PASSWORD)
-        await tx.email_challenges.void(account.id)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief of a session may have requested it
         await tx.sessions.end_all(account.id, now)
-        await tx.flows.forget_proofs(account.id)
+        await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.set_password(account.id, password_hash, now)
         await security_notices.notify(tx, account, EmailKind.PASSWORD_CHANGED, now, session_id=None)
@@ -325,10 +324,9 @@ async def change_password(ports: Ports, caller: Person, current: str, new_passwo
             raise CurrentPasswordWrong
         await tx.accounts.set_password(locked.id, password_hash, now)
         await tx.one_time_tokens.void(locked.id, TokenPurpose.RESET_PASSWORD)
-        await tx.email_challenges.void(locked.id)
         await tx.sessions.end_others(locked.id, caller.session_id, now)
         await email_changes.cancel_of_other_sessions(tx, locked.id, caller.session_id, now)  # a thief may have requested it
-        await tx.flows.forget_proofs(locked.id)
+        await tx.flows.forget_user(locked.id)
         await tx.devices.distrust(locked.id, now)
         await security_notices.notify(tx, locked, EmailKind.PASSWORD_CHANGED, now, session_id=caller.session_id)
         tx.record(events.password_changed(locked.id, "change"))

@@ -162,8 +162,7 @@ async def _set_email(tx: Transaction, account: Account, email: Email, now: datet
 async def _end_links(tx: Transaction, account: Account) -> None:
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
-    await tx.email_challenges.void(account.id)
-    await tx.flows.forget_proofs(account.id)
+    await tx.flows.forget_user(account.id)
 
 
 async def undo_since(tx: Transaction, account: Account, since: datetime, now: datetime) -> Email:

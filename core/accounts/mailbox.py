@@ -54,7 +54,7 @@ async def prove_mailbox_by_sign_in(tx: Transaction, account: Account, now: datet
         await email_changes.end_all(tx, account, now)
         await tx.identities.remove_all(account.id)
         await tx.sessions.end_all(account.id, now)
-        await tx.flows.forget_proofs(account.id)
+        await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await tx.accounts.drop_password(account.id, now)
     return await prove_mailbox(tx, account, now)
@@ -76,12 +76,11 @@ async def revoke_all_access(tx: Transaction, account: Account, now: datetime) ->
     """
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
-    await tx.email_challenges.void(account.id)
     await email_changes.end_all(tx, account, now)
     await tx.sessions.end_all(account.id, now)
     await tx.identities.remove_all(account.id)
     await mfa.remove_factor(tx, account, now)
-    await tx.flows.forget_proofs(account.id)
+    await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)
     await tx.accounts.drop_password(account.id, now)
     if account.profile != NO_PROFILE:

@@ -116,7 +116,7 @@ async def confirm_setup(ports: Ports, caller: Person, code: str) -> Sequence[str
         await tx.sessions.end_personal_tokens(account.id, now)
         await tx.mfa.replace_codes(account.id, salt, hashes)
         await tx.devices.distrust(account.id, now)
-        await tx.flows.forget_proofs(account.id)
+        await tx.flows.forget_user(account.id)
         await tx.mfa.log(account.id, [MfaEvent.SETUP_COMPLETED, MfaEvent.ENABLED, MfaEvent.BACKUP_CODES_GENERATED], caller, now)
         await security_notices.notify(tx, account, EmailKind.MFA_ENABLED, now, session_id=caller.session_id)
         for event in events.mfa_enabled(account.id):
@@ -185,6 +185,6 @@ async def remove_factor(tx: Transaction, account: Account, now: datetime) -> boo
         return False
     await tx.accounts.set_mfa(account.id, None, now)
     await tx.devices.distrust(account.id, now)
-    await tx.flows.forget_proofs(account.id)
+    await tx.flows.forget_user(account.id)
     await tx.sessions.end_personal_tokens(account.id, now)
     return True

@@ -22,6 +22,7 @@ from core.applications.model.api_keys import (
 from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.access import require_permission
 from core.kernel.callers import OrganizationCaller, ServiceKey
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.kernel.values import PageResult, digest, new_id
@@ -89,7 +90,7 @@ async def delete(ports: Ports, caller: OrganizationCaller, slug: str, key_id: UU
 # Programs use keys
 
 
-async def authenticate(ports: Ports, key: str, permission: Permission, *, address: str | None, agent: str | None) -> ServiceKey:
+async def authenticate(ports: Ports, caller: Caller, key: str, permission: Permission) -> ServiceKey:
     """Return the caller that this key authenticates, if the key has the permission.
 
     The lookup uses the SHA-256 of the whole key, never a part of it, so that trying keys reveals
@@ -105,12 +106,14 @@ async def authenticate(ports: Ports, key: str, permission: Permission, *, addres
         record = await read.api_keys.by_hash(key_hash, now)
     if record is None or not hmac.compare_digest(record.key_hash, key_hash):
         raise ApiKeyInvalid
-    caller = ServiceKey(key_id=record.key_id, permissions=record.permissions, service=record.service, address=address, agent=agent)
+    program = ServiceKey(
+        key_id=record.key_id, permissions=record.permissions, service=record.service, address=caller.address, agent=caller.agent
+    )
     if record.last_used_at is None or record.last_used_at <= now - LAST_USED_PRECISION:
         async with ports.storage.autocommit() as autocommit:
             await autocommit.api_keys.record_use(record.key_id, now, now - LAST_USED_PRECISION)
-    require_permission(caller, permission)
-    return caller
+    require_permission(program, permission)
+    return program
 
 
 async def lock_organization_for(tx: Transaction, caller: ServiceKey, permission: Permission, now: datetime) -> tuple[Organization, Service]:

@@ -17,6 +17,7 @@ from core.kernel.access import (
     require_capability,
 )
 from core.kernel.callers import BrowserSession, Member, Person, SessionContext, Visitor, to_acting_member, to_member
+from core.kernel.causes import Caller
 from core.kernel.errors import Forbidden, SessionEnded, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest
@@ -30,24 +31,24 @@ class FormTokenInvalid(Forbidden):
     """This form has expired. Go back, reload the page, and send the form again."""
 
 
-async def authenticate(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Visitor:
+async def authenticate(ports: Ports, caller: Caller, cookie: str) -> Visitor:
     """Return the user of the browser session with this cookie. Raises: SessionEnded."""
     async with ports.storage.reading() as read:
         session, context = await read.session_contexts.load_of_browser(digest(cookie), ports.clock.now()) or refuse(SessionEnded)
-    return _to_visitor(session, context, address=address, agent=agent)
+    return _to_visitor(caller, session, context)
 
 
-async def authenticate_in_console(ports: Ports, cookie: str, *, address: str | None, agent: str | None) -> Person:
+async def authenticate_in_console(ports: Ports, caller: Caller, cookie: str) -> Person:
     """Return the user of this cookie in the console: the signed-in user, or the user that they impersonate.
 
     Raises: SessionEnded.
     """
     async with ports.storage.reading() as read:
-        return await _load_acting_user(read, cookie, ports.clock.now(), address=address, agent=agent)
+        return await _load_acting_user(read, caller, cookie, ports.clock.now())
 
 
 async def authenticate_member(
-    ports: Ports, cookie: str, slug: str, capability: Capability, *, inactive: bool = False, address: str | None, agent: str | None
+    ports: Ports, caller: Caller, cookie: str, slug: str, capability: Capability, *, inactive: bool = False
 ) -> Member:
     """Return the user of `authenticate_in_console`, acting in the organization of `slug` with this capability.
 
@@ -61,7 +62,7 @@ async def authenticate_member(
     """
     now = ports.clock.now()
     async with ports.storage.reading() as read:
-        user = await _load_acting_user(read, cookie, now, address=address, agent=agent)
+        user = await _load_acting_user(read, caller, cookie, now)
         context = await read.session_contexts.load_in(slug, user.session_id, user.user_id, None, now) or refuse(SessionEnded)
     state = context.acts_in
     if state is not None and state.role is not None and not state.confirmed:
@@ -78,9 +79,9 @@ async def authenticate_member(
     return to_member(user, organization)
 
 
-async def _load_acting_user(read: Reading, cookie: str, now: datetime, *, address: str | None, agent: str | None) -> Person:
+async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> Person:
     found = await read.session_contexts.load_of_browser(digest(cookie), now) or refuse(SessionEnded)
-    visitor = _to_visitor(*found, address=address, agent=agent)
+    visitor = _to_visitor(caller, *found)
     impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None
     if impersonation is None:
         return visitor
@@ -92,12 +93,12 @@ async def _load_acting_user(read: Reading, cookie: str, now: datetime, *, addres
         session_id=session_id,
         impersonator_id=context.impersonator_id,
         impersonated_in=context.impersonated_in,
-        address=address,
-        agent=agent,
+        address=caller.address,
+        agent=caller.agent,
     )
 
 
-def _to_visitor(session: BrowserSession, context: SessionContext, *, address: str | None, agent: str | None) -> Visitor:
+def _to_visitor(caller: Caller, session: BrowserSession, context: SessionContext) -> Visitor:
     return Visitor(
         user_id=context.user_id,
         email=context.email,
@@ -106,8 +107,8 @@ def _to_visitor(session: BrowserSession, context: SessionContext, *, address: st
         is_platform_owner=context.is_platform_owner,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
-        address=address,
-        agent=agent,
+        address=caller.address,
+        agent=caller.agent,
         browser=session,
     )
 

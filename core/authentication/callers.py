@@ -15,6 +15,7 @@ from core.authentication.model.tokens import START
 from core.authentication.tokens import dpop, personal_tokens
 from core.kernel.access import Requirement
 from core.kernel.callers import OrganizationCaller, Person, PlatformCaller
+from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
 from core.programs import service_account_callers
 
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
 
 
 async def authenticate(
-    ports: Ports,
-    presented: PresentedToken,
-    requirement: Requirement,
-    *,
-    address: str | None,
-    agent: str | None,
-    allow_former_users: bool = False,
+    ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement, *, allow_former_users: bool = False
 ) -> Person:
     """Return the user that presents this access token on a route about their own account.
 
@@ -38,45 +33,41 @@ async def authenticate(
     Raises: NeedsPerson for a service account.
     """
     if (token := _personal_token(presented)) is not None:
-        return await personal_tokens.authenticate(ports, token, requirement, address=address, agent=agent)
+        return await personal_tokens.authenticate(ports, caller, token, requirement)
     claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
-    return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=allow_former_users)
+    return await sessions.load_person(ports, caller, claims, presented.proof, allow_former_users=allow_former_users)
 
 
 async def authenticate_with_profile(
-    ports: Ports, presented: PresentedToken, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement
 ) -> tuple[Person, OwnProfile]:
     """Return the user that presents this access token, and their profile. Raises: the errors of `authenticate`."""
     if (token := _personal_token(presented)) is not None:
-        return await personal_tokens.authenticate_with_profile(ports, token, requirement, address=address, agent=agent)
+        return await personal_tokens.authenticate_with_profile(ports, caller, token, requirement)
     claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.refuse_on_account(ports, claims, dpop.reading(ports, presented.proof))
-    return await sessions.load_person_with_profile(ports, claims, presented.proof, address=address, agent=agent)
+    return await sessions.load_person_with_profile(ports, caller, claims, presented.proof)
 
 
 async def authenticate_member(
-    ports: Ports, presented: PresentedToken, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
+    ports: Ports, caller: Caller, presented: PresentedToken, slug: str, requirement: Requirement
 ) -> OrganizationCaller:
     """Return the user or the service account that presents this access token, acting in the organization of `slug`."""
     if (token := _personal_token(presented)) is not None:
-        return await personal_tokens.authenticate_member(ports, token, slug, requirement, address=address, agent=agent)
+        return await personal_tokens.authenticate_member(ports, caller, token, slug, requirement)
     claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_member(
-            ports, claims, dpop.reading(ports, presented.proof), slug, requirement, address=address, agent=agent
+            ports, caller, claims, dpop.reading(ports, presented.proof), slug, requirement
         )
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
-    return await sessions.load_member(
-        ports, claims, presented.proof, slug, requirement.capability, inactive=requirement.inactive, address=address, agent=agent
-    )
+    return await sessions.load_member(ports, caller, claims, presented.proof, slug, requirement.capability, inactive=requirement.inactive)
 
 
-async def authenticate_on_platform(
-    ports: Ports, presented: PresentedToken, requirement: Requirement, *, address: str | None, agent: str | None
-) -> PlatformCaller:
+async def authenticate_on_platform(ports: Ports, caller: Caller, presented: PresentedToken, requirement: Requirement) -> PlatformCaller:
     """Return the user or the service account of the platform that presents this access token.
 
     Whether the user is a platform owner is checked by the caller, who first records the request of an impersonator.
@@ -88,9 +79,9 @@ async def authenticate_on_platform(
     claims = await dpop.read_token(ports, presented)
     if isinstance(claims, ProgramClaims):
         return await service_account_callers.authenticate_on_platform(
-            ports, claims, dpop.reading(ports, presented.proof), requirement, address=address, agent=agent
+            ports, caller, claims, dpop.reading(ports, presented.proof), requirement
         )
-    return await sessions.load_person(ports, claims, presented.proof, address=address, agent=agent, allow_former_users=True)
+    return await sessions.load_person(ports, caller, claims, presented.proof, allow_former_users=True)
 
 
 def _personal_token(presented: PresentedToken) -> str | None:

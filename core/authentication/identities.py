@@ -93,7 +93,7 @@ async def add_ticket(
         expires_at=expires_at,
     )
     trip = ProviderTrip(flow=flow, provider=provider, user_id=caller.user_id, begun_at=now, expires_at=expires_at)
-    if not await tx.provider_trips.start(trip, None):
+    if not await tx.flows.start(trip):
         raise SessionEnded
     return secret
 
@@ -130,7 +130,7 @@ async def unlink(ports: Ports, caller: Person, provider_name: str) -> None:
             tx, account, EmailKind.IDENTITY_UNLINKED, now, session_id=caller.session_id, detail=provider
         )
         service_ids = await tx.identities.remove_everywhere(account.id, provider, notice_id) or refuse(NotLinked)
-        await tx.flows.forget_proofs(account.id)
+        await tx.flows.forget_user(account.id)
         tx.record(events.identity_unlinked(account.id, provider, None))
         for service_id in service_ids:
             service = None if service_id is None else await tx.services.context_by_id(service_id)

@@ -10,7 +10,6 @@ from core.accounts.model.email_queue import EmailKind, TokenPurpose, new_email
 from core.authentication import events
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import Invalid, NotFound
-from core.kernel.providers import OwnMethod
 from core.kernel.values import Email, digest, new_secret
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 LIFETIME: Final = timedelta(minutes=15)
 FIRST_LIFETIME: Final = timedelta(minutes=10)
 FIRST_START: Final = "first start"  # the operator that the platform's log names for the link of the first start
-METHOD: Final = OwnMethod.OWNER_RECOVERY.value
 
 
 class NoSuchPlatformOwner(NotFound):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -51,9 +52,7 @@ if TYPE_CHECKING:
     from ports import Ports
 
 
-async def load_person(
-    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
-) -> Person:
+async def load_person(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, *, allow_former_users: bool = False) -> Person:
     """Return the user of an access token with these claims. One statement reads all facts for the authorization (security J-4, J-5).
 
     The statement also uses up the DPoP proof of a bound token. `allow_former_users` accepts users who
@@ -67,12 +66,10 @@ async def load_person(
             context = await read.session_contexts.load(claims.session_id, claims.user_id, claims.org_id, now)
         else:
             context = await read.session_contexts.load_of_application(claims.client_id, claims.session_id, claims.user_id, now)
-    return to_person(claims, context, address=address, agent=agent, allow_former_users=allow_former_users)
+    return to_person(caller, claims, context, allow_former_users=allow_former_users)
 
 
-async def load_person_with_profile(
-    ports: Ports, claims: Claims, proof: ProofUse | None, *, address: str | None, agent: str | None
-) -> tuple[Person, OwnProfile]:
+async def load_person_with_profile(ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None) -> tuple[Person, OwnProfile]:
     """Return the user of an access token with these claims, and their profile. One statement reads both.
 
     Raises: the errors of `load_person`.
@@ -82,20 +79,12 @@ async def load_person_with_profile(
         context, profile = await read.session_contexts.load_with_profile(
             claims.client_id, claims.session_id, claims.user_id, claims.org_id, now
         ) or refuse(SessionEnded)
-    user = to_person(claims, context, address=address, agent=agent)
+    user = to_person(caller, claims, context)
     return user, profile.seen_by(user)
 
 
 async def load_member(
-    ports: Ports,
-    claims: Claims,
-    proof: ProofUse | None,
-    slug: str,
-    capability: Capability,
-    *,
-    inactive: bool,
-    address: str | None,
-    agent: str | None,
+    ports: Ports, caller: Caller, claims: Claims, proof: ProofUse | None, slug: str, capability: Capability, *, inactive: bool
 ) -> Member:
     """Return the user of an access token with these claims, acting in the organization of `slug` with this capability.
 
@@ -106,12 +95,12 @@ async def load_member(
     Raises: NotForApplications, ImpersonatedElsewhere.
     """
     if claims.client_id is not None:  # an application's token never gives a capability, in any organization (security J-9)
-        await load_person(ports, claims, proof, address=address, agent=agent)
+        await load_person(ports, caller, claims, proof)
         raise NotForApplications
     now = ports.clock.now()
     async with dpop.reading(ports, proof) as read:
         context = await read.session_contexts.load_in(slug, claims.session_id, claims.user_id, claims.org_id, now)
-    user = to_person(claims, context, address=address, agent=agent, allow_former_users=True)
+    user = to_person(caller, claims, context, allow_former_users=True)
     acts_in = context.acts_in if context is not None else None
     try:
         organization = require_capability(acts_in, capability, inactive=inactive)
@@ -187,18 +176,8 @@ async def refresh(
         rotated = await statements.refresh_tokens.rotate(old_hash, digest(successor), now, now + ports.policy.refresh_token_ttl, presenter)
     if rotated is None:
         raise await _explain_refusal(ports, caller, old_hash, now, presenter)
-    subject = TokenSubject(
-        session_id=rotated.session_id,
-        user_id=rotated.user_id,
-        email=rotated.email,
-        email_verified=rotated.email_verified_at is not None,
-        ends_at=rotated.ends_at,
-        org_id=rotated.org_id,
-        org_slug=rotated.org_slug or "",
-        service=rotated.service,
-        entitlement=rotated.entitlement,
-        impersonator_id=rotated.impersonator_id,
-        proofs=rotated.proofs,
+    subject = replace(
+        rotated.subject,
         openid=OpenIdSubject.narrowed(rotated.openid, scope, rotated.facts),
         key_thumbprint=None if presenter.key is None else presenter.key.thumbprint,
     )

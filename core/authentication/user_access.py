@@ -84,8 +84,7 @@ async def end_sessions(ports: Ports, caller: PlatformCaller, user_id: UUID, reas
     async with ports.storage.transaction(by=caller) as tx:
         account = await lock_account(tx, caller, user_id)
         await tx.sessions.end_all(account.id, now)
-        await tx.flows.forget_proofs(account.id)
-        await tx.email_challenges.void(account.id)
+        await tx.flows.forget_user(account.id)
         record_with_reason(tx, events.all_sessions_revoked(account.id), reason)
 
 
@@ -118,7 +117,7 @@ async def deactivate(ports: Ports, caller: PlatformCaller, user_id: UUID, reason
         await tx.accounts.deactivate_by_platform(account.id, now)
         await tx.email_changes.cancel_pending(account.id, now)  # a thief could prove the address after the reactivation
         await tx.sessions.end_all(account.id, now)
-        await tx.flows.forget_proofs(account.id)
+        await tx.flows.forget_user(account.id)
         await tx.devices.distrust(account.id, now)
         await ended_secrets.end_all_credentials(tx, account.id, now)
         for org_id in org_ids:

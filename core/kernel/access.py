@@ -16,6 +16,7 @@ from core.kernel.callers import (
     ServiceKey,
     SessionContext,
 )
+from core.kernel.causes import Caller
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.policy import Policy
@@ -139,9 +140,7 @@ class OrganizationNotFound(NotFound):
     """This organization does not exist."""
 
 
-def to_person(
-    claims: Claims, session: SessionContext | None, *, address: str | None, agent: str | None, allow_former_users: bool = False
-) -> Person:
+def to_person(caller: Caller, claims: Claims, session: SessionContext | None, *, allow_former_users: bool = False) -> Person:
     """Return the user of a token, from its claims and the current state of its session.
 
     `allow_former_users` accepts users who have left the organization or the service of the token,
@@ -172,8 +171,8 @@ def to_person(
         key_thumbprint=claims.key_thumbprint,
         sign_in=session.sign_in,
         openid_scope=() if session.service is None else claims.scope,
-        address=address,
-        agent=agent,
+        address=caller.address,
+        agent=caller.agent,
     )
 
 

@@ -1,21 +1,11 @@
-"""Ways to sign in without an identity provider, and the data that is exchanged with identity providers."""
+"""The data that is exchanged with identity providers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Email
-
-
-class OwnMethod(StrEnum):
-    """A way to sign in without an external identity provider, as the login records name it."""
-
-    PASSWORD = "password"  # noqa: S105  (a name)
-    EMAIL = "email"
-    SAML = "saml"  # of a signed-in user to an application
-    OWNER_RECOVERY = "owner_recovery"  # with the link that the operator creates for a platform owner
 
 
 class ReauthenticationNotConfirmed(Invalid):

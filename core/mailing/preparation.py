@@ -192,19 +192,19 @@ async def _prepare_sign_in(ports: Ports, tx: Transaction, email: PreparedEmail, 
     await tx.email_queue.lock_recipient(email.address)
     if email.token is None and await _limit_is_reached(ports, tx, email, SIGN_IN_EMAILS, now):
         return DROPPED
-    requested = await tx.email_challenges.find(email.id, now)
+    requested = await tx.flows.find_email(email.id, now)
     if requested is None:  # it has expired or was used, or a newer request replaced it
         return EXPIRED if now >= email.created_at + ports.policy.email_sign_in_ttl else DROPPED
     challenge, service_name, code = requested
     token = email.token
     if token is None:
-        await tx.email_challenges.remove_older(email.address, email.created_at)
+        await tx.flows.remove_older_emails(email.address, email.created_at)
         token, code = str(new_id()), new_code()
         if account is None or not account.is_usable:
-            await tx.email_challenges.issue(challenge, None, None, code)  # a check of this code takes as long as any other
+            await tx.flows.issue_email(challenge, None, None, code)  # a check of this code takes as long as any other
             await tx.email_queue.save_token(email, None, now)  # counts against the limit
             return DROPPED
-        await tx.email_challenges.issue(challenge, account.id, digest(token), code)
+        await tx.flows.issue_email(challenge, account.id, digest(token), code)
         await tx.email_queue.save_token(email, token, now)
     assert code is not None, "an email with a token has a code"
     return replace(email, token=token, sign_in=IssuedEmailSignIn(code, service_name, email_method.describe_origin(ports, challenge)))

@@ -318,9 +318,8 @@ async def _close(
     erase_at = await security_notices.notify_of_deletion(tx, account, notices, caller.session_id if is_self else None, now)
     await tx.accounts.close_until(account.id, erase_at, now)
     await tx.sessions.end_all(account.id, now)
-    await tx.flows.forget_proofs(account.id)
+    await tx.flows.forget_user(account.id)
     await tx.devices.distrust(account.id, now)
-    await tx.email_challenges.void(account.id)
     for purpose in TokenPurpose:
         await tx.one_time_tokens.void(account.id, purpose)
     await _end_secrets(tx, account, memberships, now)

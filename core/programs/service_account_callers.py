@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
 from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_acting_service_account
+from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
 from core.programs.model.service_accounts import ServiceAccountContext
@@ -21,14 +22,7 @@ if TYPE_CHECKING:
 
 
 async def authenticate_member(
-    ports: Ports,
-    claims: ProgramClaims,
-    reading: AbstractAsyncContextManager[Reading],
-    slug: str,
-    requirement: Requirement,
-    *,
-    address: str | None,
-    agent: str | None,
+    ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], slug: str, requirement: Requirement
 ) -> ActingServiceAccount:
     """Return the service account of this token, acting in the organization of `slug`, if it may call a route with this requirement.
 
@@ -39,7 +33,7 @@ async def authenticate_member(
             ProgramStopped
         )
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
-    account = _to_caller(claims, context, address=address, agent=agent)
+    account = _to_caller(caller, claims, context)
     if context.acts_in is not None and context.acts_in.role is None:
         raise NotOfThisOrganization
     try:
@@ -52,13 +46,7 @@ async def authenticate_member(
 
 
 async def authenticate_on_platform(
-    ports: Ports,
-    claims: ProgramClaims,
-    reading: AbstractAsyncContextManager[Reading],
-    requirement: Requirement,
-    *,
-    address: str | None,
-    agent: str | None,
+    ports: Ports, caller: Caller, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], requirement: Requirement
 ) -> ServiceAccountCaller:
     """Return the platform's service account of this token, if it may call a route with this requirement.
 
@@ -71,7 +59,7 @@ async def authenticate_on_platform(
         )
     if context.org_id is not None:
         raise NotAPlatformOwner
-    account = _to_caller(claims, context, address=address, agent=agent)
+    account = _to_caller(caller, claims, context)
     check_service_account(account, requirement)
     return account
 
@@ -86,7 +74,7 @@ async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: Abstra
     raise NeedsPerson
 
 
-def _to_caller(claims: ProgramClaims, context: ServiceAccountContext, *, address: str | None, agent: str | None) -> ServiceAccountCaller:
+def _to_caller(caller: Caller, claims: ProgramClaims, context: ServiceAccountContext) -> ServiceAccountCaller:
     scopes = frozenset(ApiScope(name) for name in claims.scope if name in ApiScope.__members__.values())
     return ServiceAccountCaller(
         account_id=claims.client_id,
@@ -95,6 +83,6 @@ def _to_caller(claims: ProgramClaims, context: ServiceAccountContext, *, address
         scopes=scopes if context.scopes is None else scopes & context.scopes,
         granted=context.granted,
         org_id=context.org_id,
-        address=address,
-        agent=agent,
+        address=caller.address,
+        agent=caller.agent,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
+from core.kernel.causes import Caller
 from core.kernel.errors import OrganizationNotActive, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import digest, new_id
@@ -98,13 +99,13 @@ async def load_record(ports: Ports, token: str) -> ScimTokenRecord:
     return record
 
 
-def authenticate(record: ScimTokenRecord, *, address: str | None, agent: str | None) -> ScimClient:
+def authenticate(caller: Caller, record: ScimTokenRecord) -> ScimClient:
     """Return the directory that sent this token. Raises: ScimTokenInvalid if it has expired; OrganizationNotActive."""
     if record.is_expired:
         raise ScimTokenInvalid
     if record.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
-    return ScimClient(token_id=record.token_id, org_id=record.org_id, org_slug=record.org_slug, address=address, agent=agent)
+    return ScimClient(token_id=record.token_id, org_id=record.org_id, org_slug=record.org_slug, address=caller.address, agent=caller.agent)
 
 
 def lock_organization_deferred(tx: Transaction, caller: ScimClient, now: datetime) -> Callable[[], Organization]:

@@ -138,7 +138,7 @@ async def deactivate(tx: Transaction, user: ScimUser, organization: Organization
     if control.controls_account:
         await tx.accounts.deactivate(user.id, now)
         await tx.sessions.end_all(user.id, now)
-        await tx.flows.forget_proofs(user.id)
+        await tx.flows.forget_user(user.id)
     tx.record(events.user_deactivated(organization.id, user.id, whole_account=control.controls_account))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from ipaddress import IPv4Network, IPv6Network
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -72,6 +73,7 @@ from entrypoints.http.edge.openapi.description import describe_interface, interf
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
 from entrypoints.http.edge.rate_limits import RateLimits
+from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.federation import device_flow as device_pages
 from entrypoints.http.pages.federation import end_session
@@ -79,11 +81,9 @@ from entrypoints.http.pages.federation import oauth as oauth_pages
 from entrypoints.http.pages.federation.saml import continuation as saml_pages
 from entrypoints.http.pages.federation.saml import logout as saml_logout
 from entrypoints.http.pages.federation.saml import sign_on as saml_sign_on
-from entrypoints.http.pages.modules import PAGES
 from ports import Ports
 
-# The API description lists the areas in this order.
-BLUEPRINTS: Final = (
+_ENDPOINTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (accounts, "Registration, email verification, passwords and the profile."),
     (sessions, "Sign in, refresh, sign out, and select an organization."),
     (email_sign_in, "Sign in with a code or a link in an email."),
@@ -152,7 +152,11 @@ BLUEPRINTS: Final = (
     (platform_log, "Platform owners: the platform's log."),
     (installation, "Platform owners: health of the installation, and its settings."),
     (provider_events, "Events of the payment provider."),
-    *PAGES,
+)
+# The API description lists the areas in this order.
+BLUEPRINTS: Final = (
+    *_ENDPOINTS,
+    *pages.load([operations, *(module for module, _ in _ENDPOINTS)]),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

@@ -306,7 +306,7 @@ async def test_a_user_that_an_api_key_creates_is_a_message_to_an_actor(ports: Po
     ports = replace(ports, storage=Postgres(pool, make_vault(), ports.clock, signals=signals))
     service = await add_service(pool, await add_organization(pool, "acme"))
     text = await add_api_key(pool, service)
-    key = await api_keys.authenticate(ports, text, Permission.WRITE_USERS, address=None, agent=None)
+    key = await api_keys.authenticate(ports, SYSTEM, text, Permission.WRITE_USERS)
     for _ in range(2):
         await service_users.find_or_create(ports, key, Email("new@example.com"))
     assert signals.sent.count("user_signed_up") == 1

@@ -52,7 +52,7 @@ def test_access_tokens_and_pre_auth_tokens_are_not_interchangeable() -> None:
         TOKENS.read(TOKENS.sign_pre_auth(PRE_AUTH), NOW)
     with pytest.raises(WrongToken):
         TOKENS.read_pre_auth(TOKENS.sign(CLAIMS), NOW)
-    for type_ in ("JWT", "stamp+jwt"):  # ID tokens and stamps
+    for type_ in ("JWT", "logout+jwt"):  # ID tokens and logout tokens
         with pytest.raises(WrongToken):
             TOKENS.read_pre_auth(forged(TYPE | {"typ": type_}, PAYLOAD_OF_PRE_AUTH), NOW)
     for header, payload in ((TYPE, PAYLOAD), (HEADER, PAYLOAD_OF_PRE_AUTH)):  # also with the header of the other kind

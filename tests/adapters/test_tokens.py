@@ -214,7 +214,7 @@ def test_headers_that_contain_or_reference_a_key_are_refused() -> None:
 def test_another_type_of_token_is_refused() -> None:
     for header in (*(HEADER | {"typ": typ} for typ in ("jwt", "preauth+jwt", "AT+JWT", "", None, 1)), without(HEADER, "typ")):
         assert refused(forged(header, PAYLOAD))
-    for type_ in ("JWT", "pre-auth+jwt", "stamp+jwt"):  # ours, of another kind
+    for type_ in ("JWT", "pre-auth+jwt", "logout+jwt"):  # ours, of another kind
         with pytest.raises(WrongToken):
             TOKENS.read(forged(HEADER | {"typ": type_}, PAYLOAD), NOW)
     for use in ("preauth", "refresh", "Access", "", None, True, ["access"]):

@@ -20,7 +20,7 @@ from core.kernel.connections import CODEHOST
 from core.programs.model.api_resources import ResourceAccess, ResourceScope
 from core.tenancy.model.settings import BrandingSettings, Design
 from entrypoints.http.base.rendering import assets, form_targets, templates
-from entrypoints.http.base.rendering.form_targets import LEADING_AWAY, WITHOUT_FORMS
+from entrypoints.http.base.rendering.form_targets import WITHOUT_FORMS
 from entrypoints.http.base.rendering.templates import Page
 from entrypoints.http.pages.navigation import Link
 from tests.accounts.profiles import ALL_FIELDS
@@ -367,6 +367,19 @@ PAGES["error_impersonated.html"] = {**PAGES["error.html"], "end_token": "c4ca423
 PAGES["tenancy/sign_in_preview.html"] = PAGES["authentication/sign_in.html"]
 # These pages also work without their script. Their nonce allows only this script.
 SCRIPTED = {"federation/form_post.html", "federation/saml_response.html"}
+# A form of these pages is followed by redirects to an application or an identity provider.
+LEADING_AWAY = {
+    "accounts/sign_up.html",
+    "accounts/verified.html",
+    "authentication/email_sign_in_code.html",
+    "authentication/email_sign_in_link.html",
+    "authentication/reauthentication.html",
+    "authentication/sign_in.html",
+    "authentication/sign_in_code.html",
+    "federation/authorize.html",
+    "federation/end_session.html",
+    "tenancy/invitation.html",
+}
 # These pages post to an application.
 POSTING_AWAY = SCRIPTED
 # These pages have forms that this server answers with pages of its own.

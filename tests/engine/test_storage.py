@@ -86,9 +86,7 @@ async def test_concurrent_operations_on_two_accounts_do_not_deadlock(ports: Port
     """A use case with another lock order than account, tokens, sessions raises StorageDown here, because of a deadlock."""
     people = [await add_account(ports), await add_account(ports, EVE)]
     pairs = [await log_in(ports, person.email) for person in people for _ in range(4)]
-    signed_in = [
-        await callers.authenticate(ports, PresentedToken(pair.access_token), Requirement(), address=None, agent=None) for pair in pairs
-    ]
+    signed_in = [await callers.authenticate(ports, SYSTEM, PresentedToken(pair.access_token), Requirement()) for pair in pairs]
     for person in people:
         await accounts.forgot_password(ports, SYSTEM, person.email)
     await deliver(ports)

@@ -17,9 +17,9 @@ from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import to_words
 from core.kernel.policy import PROVIDER_NAMES
-from core.kernel.providers import OwnMethod
+from core.kernel.proofs import Method
 from core.kernel.roles import GRANTABLE, ROLES
-from entrypoints.http.base.rendering.labels import LABELS
+from entrypoints.http.base.rendering.labels import LABELS, WAYS
 from entrypoints.http.base.rendering.templates import _environment
 from entrypoints.http.pages.accounts.email_links import CHANGES
 from entrypoints.http.pages.applications.overview import TASKS
@@ -52,7 +52,7 @@ def test_each_table_has_a_text_for_each_member() -> None:
 
 def test_the_labels_of_each_enumeration_are_readable_and_differ() -> None:
     found = list(enumerations())
-    assert {OwnMethod, *LABELS} <= set(found)
+    assert {Method, *LABELS} <= set(found)
     for kind in found:
         labels = [LABELS.get(kind, {}).get(value) or to_words(value) for value in kind]
         assert len(set(labels)) == len(labels), kind
@@ -99,11 +99,14 @@ def test_no_template_looks_a_value_up_or_words_it_itself() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-WAYS = {**{method.value: label for method, label in LABELS[OwnMethod].items()}, "carrier_pigeon": "Carrier pigeon"}
+SEEN = {
+    **{method.value: WAYS.get(method) or to_words(method) for method in Method},
+    **{"saml": "SAML", "password": "Password", "owner_recovery": "Link from the server", "carrier_pigeon": "Carrier pigeon"},
+}
 
 
 async def test_the_analytics_page_survives_every_way_to_sign_in(owner_browser: FakeBrowser, pool: Pool) -> None:
-    for provider, label in WAYS.items():
+    for provider, label in SEEN.items():
         await run_sql(
             pool,
             "update audit_log set details = details || jsonb_build_object('provider', %s::text) where action = 'user.login.success'",

@@ -47,13 +47,12 @@ from adapters.trio_threads import TrioThreads
 from adapters.user_agents import UserAgents
 from core.accounts import email_queue
 from core.accounts.model.accounts import Account, AccountOrigin
-from core.accounts.model.devices import Device, DeviceType, LoginRisk
+from core.accounts.model.devices import Device, DeviceType, LoginRisk, PresentedDevice
 from core.accounts.model.email_queue import EmailResult
 from core.authentication import session_start
 from core.authentication.flow.model import FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.password import Password
-from core.authentication.model.login import UNKNOWN_CLIENT
 from core.authentication.model.login import SignedIn as StartedSession
 from core.authentication.model.sessions import Session, TokenPair
 from core.authentication.model.tokens import SigningKey
@@ -420,7 +419,7 @@ async def log_in(
 ) -> TokenPair:
     """Return the tokens of a password login without a second factor."""
     flow = new_flow(ports.clock.now(), FlowTarget.API, "", service=service)
-    session = await prove(ports, by, flow, Password(Email(email), password), UNKNOWN_CLIENT)
+    session = await prove(ports, by, flow, Password(Email(email), password), PresentedDevice())
     assert isinstance(session, StartedSession), session
     return session_start.issue_first_tokens(ports, session)
 

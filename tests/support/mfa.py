@@ -9,10 +9,10 @@ import pyotp
 
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
+from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import Flow, FlowTarget, new_flow
 from core.authentication.flow.prove import prove
 from core.authentication.methods.second_factor import Code
-from core.authentication.model.login import UNKNOWN_CLIENT
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import first_proof
 from ports import Ports
@@ -72,4 +72,4 @@ async def show(ports: Ports, account: Account, code: str) -> None:
     flow = waiting_flow(account.id, ports.clock.now())
     async with ports.storage.transaction(by=SYSTEM) as tx:
         await tx.flows.add(flow)
-    await prove(ports, SYSTEM, flow, Code(code), UNKNOWN_CLIENT)
+    await prove(ports, SYSTEM, flow, Code(code), PresentedDevice())

@@ -8,8 +8,8 @@ from uuid import UUID
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row, SealingRepository
 from core.accounts.model.attempt_limits import SecretKind
-from core.accounts.model.mfa import FAILURES, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
-from core.authentication.flow.model import CLOSED_TTL
+from core.accounts.model.mfa import FAILURES, FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode, attempt_subject
+from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.values import new_id
@@ -147,20 +147,16 @@ class Mfa(MfaLog, SealingRepository):
         await self._run("delete from backup_codes where user_id = %(user_id)s", user_id=user_id)
 
     def redeem_step_deferred(
-        self, flow_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
+        self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
     ) -> DeferredRow[RedeemedCode]:
-        log = log_parameters(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now)
-        return self._redeem(TAKE_STEP, flow_id, attempt_subject(user_id), log, setup_at=setup_at, step=step)
+        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS], caller, now)
+        return self._redeem(TAKE_STEP, first, log, setup_at=setup_at, step=step)
 
-    def redeem_backup_code_deferred(
-        self, flow_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
-    ) -> DeferredRow[RedeemedCode]:
-        log = log_parameters(user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now)
-        return self._redeem(USE_CODE, flow_id, attempt_subject(user_id), log, code_hash=code_hash)
+    def redeem_backup_code_deferred(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> DeferredRow[RedeemedCode]:
+        log = log_parameters(first.user_id, [MfaEvent.VERIFY_ATTEMPT, MfaEvent.VERIFY_SUCCESS, MfaEvent.BACKUP_CODE_USED], caller, now)
+        return self._redeem(USE_CODE, first, log, code_hash=code_hash)
 
-    def _redeem(
-        self, take: LiteralString, flow_id: UUID, attempts: bytes, log: dict[str, object], **code: object
-    ) -> DeferredRow[RedeemedCode]:
+    def _redeem(self, take: LiteralString, first: FirstFactor, log: dict[str, object], **code: object) -> DeferredRow[RedeemedCode]:
         # Each CTE depends on the one before. While this statement waits for the account's lock,
         # other transactions may commit. PostgreSQL then evaluates updated and deleted rows again.
         # It does not see new rows, but this sign-in cannot refer to any.
@@ -172,17 +168,22 @@ class Mfa(MfaLog, SealingRepository):
                 update sign_in_flows f set
                     user_id = null, proofs = '[]', identity = null, proofs_expire_at = null,
                     closed_at = case when browser_hash is null then %(now)s end,
-                    expires_at = case when browser_hash is null then %(now)s + %(closed_ttl)s else expires_at end
+                    expires_at = %(now)s + case when browser_hash is null then %(closed_ttl)s else %(flow_ttl)s end
                 from locked
-                where f.id = %(flow_id)s and f.user_id = locked.id and f.closed_at is null and f.proofs_expire_at > %(now)s returning 1),
+                where f.id = %(flow_id)s and f.browser_hash is not distinct from %(browser_hash)s and f.user_id = locked.id
+                  and f.closed_at is null and f.proofs_expire_at = %(expires_at)s and f.proofs_expire_at > %(now)s
+                returning 1),
             taken as ({take} and exists (select 1 from redeemed) returning 1),
             logged as ({LOG} cross join taken),
             cleared as (delete from guesses where secret = %(secret)s and subject = %(subject)s and exists (select 1 from taken))
             select {ACCOUNT.columns}, exists (select 1 from taken) from locked u cross join redeemed""",
-            flow_id=flow_id,
+            flow_id=first.flow_id,
+            browser_hash=first.browser_hash,
+            expires_at=first.expires_at,
             closed_ttl=CLOSED_TTL,
+            flow_ttl=FLOW_TTL,
             secret=SecretKind.MFA,
-            subject=attempts,
+            subject=attempt_subject(first.user_id),
             **log,
             **code,
         )

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -15,7 +15,7 @@ from adapters.postgres.authentication.sign_in_proofs import to_json, to_proof
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import ASYNC_COMMIT, DeferredRow, Row, SealingRepository
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowTarget
+from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.connections import ConnectionSlug
 from core.kernel.providers import ProviderTokens
@@ -36,6 +36,7 @@ FLOW: Final = Record(
 OPEN: Final = "id = %(id)s and browser_hash is not distinct from %(browser_hash)s and closed_at is null"
 CLOSE: Final = f"""
     update sign_in_flows set closed_at = %(now)s, expires_at = %(now)s + %(ttl)s where {OPEN} and expires_at > %(now)s returning 1"""
+NO_PROOFS: Final = "proofs = '[]', identity = null, proofs_expire_at = null"
 # Attempts start again.
 NO_CHALLENGE: Final = """
     challenge_id = null, challenge = null, challenge_email = null, challenge_begun_at = null, challenge_expires_at = null,
@@ -90,36 +91,17 @@ def code_context(flow_id: UUID) -> SecretContext:
     return SecretContext("sign_in_flows", str(flow_id), "challenge_code")
 
 
-def _to_identity(stored: dict[str, Any]) -> PendingIdentity:
-    tokens = stored["tokens"]
-    expires_at, service_id, email = tokens["expires_at"], stored["service_id"], stored["email"]
-    return PendingIdentity(
-        service_id=service_id and UUID(service_id),
-        provider=ConnectionSlug(stored["provider"]),
-        issuer=stored["issuer"],
-        subject=stored["subject"],
-        email=email and Email(email),
-        tokens=ProviderTokens(
-            tokens["access_token"], tokens["refresh_token"], expires_at and datetime.fromisoformat(expires_at), tuple(tokens["scopes"])
-        ),
-        known_elsewhere=stored["known_elsewhere"],
-    )
+def _to_identity(stored: bytes) -> PendingIdentity:
+    """Return the identity. Raises: FlowEnded."""
+
+    def to_tokens(tokens: object) -> ProviderTokens:
+        return read_stored(ProviderTokens, tokens, expires_at=datetime.fromisoformat, scopes=tuple)
+
+    return read_stored(PendingIdentity, json.loads(stored), service_id=UUID, provider=ConnectionSlug, email=Email, tokens=to_tokens)
 
 
-class FlowRepository(SealingRepository):
-    """A repository that reads flows."""
-
-    __slots__ = ()
-
-    def _with_identity(self, flow: Flow, sealed: bytes | None) -> Flow:
-        """Return the flow with its identity. Raises: SealBroken."""
-        if sealed is None:
-            return flow
-        return replace(flow, identity=_to_identity(json.loads(self._vault.open(sealed, identity_context(flow.id)))))
-
-
-class Flows(FlowRepository):
-    """Implements `ports.storage.authentication.flows.Flows` and `FlowSteps`."""
+class StoredFlows(SealingRepository):
+    """The part of `ports.storage.authentication.flows.Flows` and `FlowSteps` that is not about challenges."""
 
     __slots__ = ()
 
@@ -129,8 +111,9 @@ class Flows(FlowRepository):
         return self._vault.seal(json.dumps(asdict(flow.identity), default=str).encode(), identity_context(flow.id))
 
     def _to_flow(self, row: Row) -> Flow:
-        """Convert the columns of FLOW and the identity. Raises: SealBroken."""
-        return self._with_identity(FLOW.read(row), row[FLOW.width])
+        """Convert the columns of FLOW and the identity. Raises: FlowEnded, SealBroken."""
+        flow, sealed = FLOW.read(row), row[FLOW.width]
+        return flow if sealed is None else replace(flow, identity=_to_identity(self._vault.open(sealed, identity_context(flow.id))))
 
     async def load(self, flow_id: UUID, browser_hash: bytes) -> Flow | None:
         sql = f"select {FLOW.columns}, f.identity from sign_in_flows f where f.id = %(id)s and f.browser_hash = %(browser_hash)s"
@@ -164,7 +147,7 @@ class Flows(FlowRepository):
         sql = f"""
             update sign_in_flows set
                 user_id = %(user_id)s, proofs = %(proofs)s, proofs_expire_at = %(proofs_expire_at)s, identity = %(identity)s,
-                expires_at = %(expires_at)s, {NO_CHALLENGE}
+                request = %(request)s, expires_at = %(expires_at)s, {NO_CHALLENGE}
             where {OPEN}"""
         return await self._run(sql, **FLOW.values(flow), identity=self._sealed(flow)) == 1
 
@@ -184,13 +167,14 @@ class Flows(FlowRepository):
         values = {**FLOW.values(flow), "browser_hash": browser_hash, "former_hash": flow.browser_hash, "begun_at": now}
         return await self._run(MOVE, **values, now=now, **push_out_parameters()) == 1
 
-    async def forget_proofs(self, user_id: UUID) -> None:
-        # Version 0.9.0, which may still run, reads pre_auths.
-        sql = """
+    async def forget_user(self, user_id: UUID) -> None:
+        # Version 0.9.0, which may still run, reads pre_auths and email_sign_ins.
+        sql = f"""
             with earlier as (delete from pre_auths where user_id = %(user_id)s),
+            earlier_emails as (delete from email_sign_ins where user_id = %(user_id)s),
             of_clients as (delete from sign_in_flows where user_id = %(user_id)s and browser_hash is null)
-            update sign_in_flows set user_id = null, proofs = '[]', identity = null, proofs_expire_at = null
-            where user_id = %(user_id)s and browser_hash is not null"""
+            update sign_in_flows set user_id = null, {NO_PROOFS}, {NO_CHALLENGE}
+            where user_id = %(user_id)s and browser_hash is not null or challenge_user_id = %(user_id)s and challenge_id is not null"""
         await self._write(sql, user_id=user_id)
 
     async def count_attempt(self, flow: Flow, tries: int, subject: bytes, attempt_limit: AttemptLimit, now: datetime) -> CodeAttempt | None:

@@ -23,7 +23,14 @@ from adapters.postgres.authentication.sign_in_proofs import proof_columns
 from adapters.postgres.engine.records import Column, Columns, Record
 from adapters.postgres.engine.statements import Repository, Row
 from core.authentication.model.openid import NO_GRANT, OpenIdGrant
-from core.authentication.model.sessions import UNNAMED_PRESENTER, IntrospectedSession, Presenter, RefreshTokenState, RotatedSession
+from core.authentication.model.sessions import (
+    UNNAMED_PRESENTER,
+    IntrospectedSession,
+    Presenter,
+    RefreshTokenState,
+    RotatedSession,
+    TokenSubject,
+)
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Email
 
@@ -50,16 +57,24 @@ IS_NOT_ROTATED: Final = """
     (v.dpop_bound_access_tokens
      and (s.key_thumbprint is not null
           or s.grant_type = 'authorization_code' and v.client_secret_hash is not null and not v.pkce_without_secret))"""
-ROTATED: Final = Record(
-    RotatedSession,
+SUBJECT: Final = Record(
+    TokenSubject,
     "e",
     session_id="e.id",
     email=Email,
-    org_slug="e.slug",
+    email_verified="e.email_verified_at is not null",
+    org_slug="coalesce(e.slug, '')",
     service=CONTEXT.as_field(if_any="id"),
     entitlement=ENTITLEMENT.as_field(),
     # None in an impersonation
     proofs=proof_columns("e", "case when e.impersonator_id is null then e.authenticated_at end"),
+    openid=None,
+    key_thumbprint=None,
+)
+ROTATED: Final = Record(
+    RotatedSession,
+    "e",
+    subject=SUBJECT.as_field(),
     openid=Columns(grant_columns("e"), GRANT_WIDTH, to_grant),
     facts=USER_FACTS.as_field(if_any="email"),
     keeps_refresh_token="e.rotated_at is null",  # noqa: S106  (a condition)

@@ -1,8 +1,7 @@
 """The repositories of authentication."""
 
+from adapters.postgres.authentication.challenges import Flows
 from adapters.postgres.authentication.dpop import UsedProofs
-from adapters.postgres.authentication.email_challenges import EmailChallenges
-from adapters.postgres.authentication.flows import Flows
 from adapters.postgres.authentication.identities import Identities
 from adapters.postgres.authentication.impersonations import Impersonations
 from adapters.postgres.authentication.kept_forms import KeptForms
@@ -11,7 +10,6 @@ from adapters.postgres.authentication.oauth_credentials import OAuthCredentials
 from adapters.postgres.authentication.openid_facts import OpenIdFacts
 from adapters.postgres.authentication.organization_sessions import OrganizationSessions
 from adapters.postgres.authentication.personal_tokens import PersonalTokens
-from adapters.postgres.authentication.provider_trips import ProviderTrips
 from adapters.postgres.authentication.reauthentications import Reauthentications
 from adapters.postgres.authentication.refresh_tokens import RefreshTokens
 from adapters.postgres.authentication.sent_forms import SentForms
@@ -26,7 +24,6 @@ class AuthenticationRepositories(Scope):
     """The repositories of authentication, for every kind of access."""
 
     dpop_proofs = repository(UsedProofs)
-    email_challenges = repository(EmailChallenges)
     flows = repository(Flows)
     identities = repository(Identities)
     impersonations = repository(Impersonations)
@@ -36,7 +33,6 @@ class AuthenticationRepositories(Scope):
     openid_facts = repository(OpenIdFacts)
     organization_sessions = repository(OrganizationSessions)
     personal_tokens = repository(PersonalTokens)
-    provider_trips = repository(ProviderTrips)
     reauthentications = repository(Reauthentications)
     refresh_tokens = repository(RefreshTokens)
     sent_forms = repository(SentForms)

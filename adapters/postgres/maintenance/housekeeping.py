@@ -54,6 +54,14 @@ def _bury(tombstones: LiteralString, records: OwnedRecords) -> LiteralString:
 SWEEPS: Final[Mapping[Sweep, LiteralString]] = {
     Sweep.ONE_TIME_TOKENS: _past("one_time_tokens", "expires_at", key="ctid"),
     Sweep.SIGN_IN_FLOWS: _past("sign_in_flows", "expires_at"),
+    # The user stays: a sign-in over the API may have completed the flow.
+    Sweep.FLOW_SECRETS: """
+        update sign_in_flows set
+            proofs = '[]', identity = null, proofs_expire_at = null, challenge_id = null, challenge = null, challenge_hash = null,
+            challenge_code = null, challenge_email = null, challenge_user_id = null, challenge_begun_at = null, challenge_expires_at = null
+        where id = any(array(
+            select id from sign_in_flows where greatest(proofs_expire_at, challenge_expires_at) < %(before)s
+            limit %(limit)s for update skip locked))""",
     Sweep.PRE_AUTHS: _past("pre_auths", "expires_at"),
     Sweep.EMAIL_SIGN_INS: _past("email_sign_ins", "expires_at"),
     Sweep.KEPT_FORMS: _past("kept_forms", "expires_at"),

@@ -37,3 +37,5 @@ create index sign_in_flows_of_session on sign_in_flows (session_id) where sessio
 create index sign_in_flows_of_address on sign_in_flows (challenge_email) where challenge_email is not null;
 create index sign_in_flows_of_recipient on sign_in_flows (challenge_user_id) where challenge_user_id is not null;
 create index sign_in_flows_by_expiry on sign_in_flows (expires_at);
+create index sign_in_flows_by_secret_expiry on sign_in_flows (greatest(proofs_expire_at, challenge_expires_at))
+    where greatest(proofs_expire_at, challenge_expires_at) is not null;

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import MfaEnrollment, MfaEvent, RedeemedCode
+from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
@@ -36,8 +36,8 @@ class VerifiedBackupCode:
     notice: ClassVar[EmailKind | None] = EmailKind.BACKUP_CODE_USED
     code_hash: bytes = field(repr=False)
 
-    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
-        return tx.mfa.redeem_backup_code_deferred(flow_id, user_id, self.code_hash, caller, now)
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
+        return tx.mfa.redeem_backup_code_deferred(first, self.code_hash, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         return await tx.mfa.use_backup_code(user_id, self.code_hash, now)

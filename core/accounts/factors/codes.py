@@ -17,7 +17,7 @@ from core.accounts.factors import backup_codes, totp
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.accounts.model.mfa import CodeMalformed, CodeWrong, MfaEnrollment, MfaEvent, RedeemedCode, attempt_subject
+from core.accounts.model.mfa import CodeMalformed, CodeWrong, FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode, attempt_subject
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
@@ -43,8 +43,11 @@ class VerifiedCode(Protocol):
     def notice(self) -> EmailKind | None:
         """The email to the user when the code is used, if any."""
 
-    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
-        """Lock the account, consume the pending sign-in and the code, log this, and clear the failed attempts."""
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
+        """With the next statement, lock the account, consume its first factor and the code, log this, and clear the failed attempts.
+
+        The result is None if the first factor has ended. Pass it to `accept`.
+        """
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         """Use up the code of a locked account. Return False if it was used before, or its factor was replaced."""
@@ -89,17 +92,8 @@ async def log_failure(ports: Ports, caller: Caller, user_id: UUID) -> None:
         tx.record(events.mfa_failed(user_id, "sign_in"))
 
 
-def redeem(tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, code: VerifiedCode, now: datetime) -> Deferred[RedeemedCode]:
-    """Lock the account and consume the pending sign-in and the verified code.
-
-    The statement runs with the transaction's next one. The result is None if the sign-in is no longer
-    pending. Pass it to `accept`.
-    """
-    return code.redeem(tx, caller, user_id, flow_id, now)
-
-
 async def accept(tx: Transaction, redeemed: RedeemedCode, code: VerifiedCode, now: datetime) -> Account:
-    """Return the locked account if the code was used up. Queue the email about it, if any.
+    """Return the locked account if `VerifiedCode.redeem` used the code up. Queue the email about it, if any.
 
     Raises: CodeWrong if another request used the code first, or the second factor was replaced.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
-from core.accounts.model.mfa import MfaEnrollment, MfaEvent, RedeemedCode
+from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, RedeemedCode
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
@@ -31,8 +31,8 @@ class VerifiedTotpCode:
     step: int
     setup_at: datetime
 
-    def redeem(self, tx: Transaction, caller: Caller, user_id: UUID, flow_id: UUID, now: datetime) -> Deferred[RedeemedCode]:
-        return tx.mfa.redeem_step_deferred(flow_id, user_id, self.setup_at, self.step, caller, now)
+    def redeem(self, tx: Transaction, caller: Caller, first: FirstFactor, now: datetime) -> Deferred[RedeemedCode]:
+        return tx.mfa.redeem_step_deferred(first, self.setup_at, self.step, caller, now)
 
     async def use(self, tx: Transaction, user_id: UUID, now: datetime) -> bool:
         return await tx.mfa.use_step(user_id, self.setup_at, self.step)

@@ -65,6 +65,16 @@ class MfaSetup:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstFactor:
+    """The proof of a first factor, in the sign-in in progress that a code continues. A later proof of the same user is another one."""
+
+    flow_id: UUID
+    browser_hash: bytes | None  # SHA-256; None: an API client
+    user_id: UUID
+    expires_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True)
 class RedeemedCode:
     """The result of consuming a pending sign-in and its code. The account is locked."""
 

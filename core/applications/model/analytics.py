@@ -60,7 +60,7 @@ class ProviderLogins:
 
 @dataclass(frozen=True, slots=True)
 class RecentLogin:
-    """One login. `provider` is an identity provider, or of OwnMethod. Times are UTC."""
+    """One login. `provider` is an identity provider, or a method of ours. Times are UTC."""
 
     id: UUID
     user_id: UUID

@@ -1,15 +1,17 @@
-"""What every sign-in method promises. The methods are in `core.authentication.methods` and `core.federation`."""
+"""What every sign-in method promises, and how failures are recorded. The methods: `core.authentication.methods`, `core.federation`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import LoginFailure
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proof
@@ -43,3 +45,12 @@ class SignInMethod(Protocol):
 
     async def verify(self, ports: Ports, caller: Caller, flow: Flow, client: PresentedDevice) -> Proved:
         """Check the answer outside any transaction. Its attempt is counted first, and nothing else changes."""
+
+
+async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
+    """Count a failed sign-in, and record it for this account, if any."""
+    ports.metrics.login_failed(reason)
+    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
+    if user_id is not None:
+        async with ports.storage.autocommit() as statements:
+            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

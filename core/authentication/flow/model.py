@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -19,7 +20,9 @@ from core.kernel.proofs import Proofs
 from core.kernel.providers import FederatedIdentity
 from core.kernel.values import Email, new_id
 
-FLOW_TTL: Final = timedelta(hours=24)  # after the last step
+T = TypeVar("T")
+
+FLOW_TTL: Final = timedelta(hours=24)  # of a browser, after the last step that was stored
 CLOSED_TTL: Final = timedelta(hours=1)  # in which a closed flow still knows where its browser can go on
 MAX_OPEN: Final = 20  # flows of one browser; the oldest goes
 
@@ -85,6 +88,18 @@ def new_flow(now: datetime, target: FlowTarget, request: str, browser_hash: byte
     """Return a flow that is not stored yet."""
     times = {"begun_at": now, "expires_at": now + FLOW_TTL}
     return Flow(id=new_id(), browser_hash=browser_hash, target=target, request=request, is_stored=False, **(times | values))
+
+
+def read_stored(kind: type[T], stored: object, **convert: Callable[[Any], object]) -> T:
+    """Return the dataclass whose fields were stored as JSON. Raises: FlowEnded if another release stored other fields or values."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(stored, dict) or stored.keys() != names:
+        raise FlowEnded
+    try:
+        values = {name: value if value is None or name not in convert else convert[name](value) for name, value in stored.items()}
+    except ValueError:
+        raise FlowEnded from None
+    return kind(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, PresentedDevice
 from core.accounts.model.email_queue import EmailKind
 from core.accounts.notices import security_notices
-from core.authentication.flow.methods import Proved, SignInMethod
-from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
+from core.authentication.flow.methods import Proved, SignInMethod, record_failure
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget
 from core.authentication.flow.steps import Facts, Needs, Step, next_step
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import AccountClosed, LoginFailure, PreAuthInvalid, SignedIn, VerifiedSignIn
@@ -108,10 +108,13 @@ def _with(flow: Flow, proof: Proof, now: datetime) -> Proofs:
 async def _save(
     ports: Ports, tx: Transaction, flow: Flow, account: Account, proofs: Proofs, identity: PendingIdentity | None, now: datetime
 ) -> Flow:
-    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=now + ports.policy.pre_auth_ttl, identity=identity)
-    if not await tx.flows.save_proofs(waiting):
+    end = now + ports.policy.pre_auth_ttl
+    waiting = replace(flow, user_id=account.id, proofs=proofs, proofs_expire_at=end, identity=identity)
+    # The token of an API client has its request, and ends with the proofs.
+    stored = replace(waiting, expires_at=now + FLOW_TTL) if flow.in_browser else replace(waiting, request="", expires_at=end)
+    if not await tx.flows.save_proofs(stored):
         raise FlowEnded
-    return replace(waiting, is_stored=True)
+    return replace(stored, request=flow.request, is_stored=True)
 
 
 async def _link(tx: Transaction, pending: PendingIdentity, user_id: UUID, now: datetime) -> bool:
@@ -165,12 +168,3 @@ def _person(account: Account, caller: Caller, service: ServiceContext | None) ->
         address=caller.address,
         agent=caller.agent,
     )
-
-
-async def record_failure(ports: Ports, caller: Caller, reason: LoginFailure, provider: str, user_id: UUID | None) -> None:
-    """Count a failed sign-in, and record it for this account, if any."""
-    ports.metrics.login_failed(reason)
-    location = ports.geoip.locate(caller.address)  # also without an account, so that the response takes equally long (security B-2)
-    if user_id is not None:
-        async with ports.storage.autocommit() as statements:
-            await statements.logins.record_failure(user_id, provider, ports.clock.now(), caller.address, caller.agent, location)

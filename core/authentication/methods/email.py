@@ -23,11 +23,9 @@ from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.email_queue import EmailKind, new_email
 from core.applications.model.services import Service
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import FLOW_TTL, ChallengeOrigin, EmailChallenge, Flow, FlowEnded
-from core.authentication.flow.prove import record_failure
 from core.authentication.model.login import (
-    EMAIL,
     MAX_EMAIL_CODE_ATTEMPTS,
     EmailCodeWrong,
     EmailSignInEnded,
@@ -59,16 +57,17 @@ async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service:
     now = ports.clock.now()
     org_id, service_id = (None, None) if service is None else (service.org_id, service.id)
     mail = new_email(EmailKind.EMAIL_SIGN_IN, email, now, org_id=org_id)
+    end = now + ports.policy.email_sign_in_ttl
     challenge = EmailChallenge(
         id=mail.id,
-        flow=replace(flow, org_id=org_id, service_id=service_id, expires_at=now + FLOW_TTL),
+        flow=replace(flow, org_id=org_id, service_id=service_id, expires_at=now + FLOW_TTL if flow.in_browser else end),
         email=email,
         origin=ChallengeOrigin(caller.address, caller.agent, ports.geoip.locate(caller.address)),
         begun_at=now,
-        expires_at=now + ports.policy.email_sign_in_ttl,
+        expires_at=end,
     )
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.email_challenges.start(challenge):
+        if not await tx.flows.start(challenge):
             raise FlowEnded
         await tx.email_queue.add(mail)
     return replace(challenge, flow=replace(challenge.flow, is_stored=True))
@@ -77,13 +76,13 @@ async def start(ports: Ports, caller: Caller, flow: Flow, email: Email, service:
 async def find_of_flow(ports: Ports, flow: Flow) -> EmailChallenge | None:
     """Return the newest email of a browser's flow, while its code or link can be used."""
     async with ports.storage.reading() as read:
-        return await read.email_challenges.of_flow(flow.id, flow.browser_hash or b"", ports.clock.now())
+        return await read.flows.email_of(flow.id, flow.browser_hash or b"", ports.clock.now())
 
 
 async def find_by_link(ports: Ports, token: str) -> EmailChallenge:
     """Return the email with this link. Nothing is used up. Raises: LinkInvalid."""
     async with ports.storage.reading() as read:
-        return await read.email_challenges.by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
+        return await read.flows.email_by_link(digest(token), ports.clock.now()) or refuse(LinkInvalid)
 
 
 def describe_origin(ports: Ports, challenge: EmailChallenge) -> EmailSignInOrigin:
@@ -114,7 +113,7 @@ class EmailCode:
         code, now, kind = normalize_code(self.code), ports.clock.now(), SecretKind.EMAIL_CODE
         limit = attempt_limits_model.attempt_limit(ports.policy, kind)
         async with ports.storage.autocommit() as statements:
-            attempt = await statements.email_challenges.count_attempt(
+            attempt = await statements.flows.count_email_attempt(
                 flow.id if flow.in_browser else None,
                 flow.browser_hash or flow.secret_hash or b"",
                 devices.known_by(client),
@@ -127,7 +126,7 @@ class EmailCode:
         is_right = hmac.compare_digest(code, attempt.code or "")
         if challenge.user_id is None or not is_right:
             # Without an account this id matches none, and the statement takes as long.
-            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, challenge.user_id or challenge.id)
+            await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, challenge.user_id or challenge.id)
             raise EmailCodeWrong
         await attempt_limits.clear(ports, kind, attempt.subject)  # the code was right, even if the sign-in fails
         return await _proved(ports, challenge, challenge.flow)
@@ -159,7 +158,7 @@ async def _proved(ports: Ports, challenge: EmailChallenge, flow: Flow) -> Proved
     async def lock(tx: Transaction, _: Caller) -> tuple[Account, None]:
         account = await tx.accounts.lock(challenge.user_id or challenge.id) or refuse(EmailSignInEnded)
         # After a change of address, the owner of the old mailbox must not get in (security A-5, A-9).
-        if not account.is_usable or account.email != challenge.email or not await tx.email_challenges.redeem(challenge.id, now):
+        if not account.is_usable or account.email != challenge.email or not await tx.flows.redeem_email(challenge.id, now):
             raise EmailSignInEnded
         if account.email_verified_at is None:
             account = await mailbox.prove_mailbox_by_sign_in(tx, account, now) or refuse(EmailSignInEnded)

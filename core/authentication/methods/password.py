@@ -11,10 +11,9 @@ from core.accounts.model import devices
 from core.accounts.model.accounts import Account, check_password_length
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
-from core.authentication.flow.prove import record_failure
-from core.authentication.model.login import PASSWORD, SERVICE_REFUSALS, CredentialsInvalid, EmailNotVerified, LoginFailure
+from core.authentication.model.login import SERVICE_REFUSALS, CredentialsInvalid, EmailNotVerified, LoginFailure
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal, refuse
 from core.kernel.proofs import Method, Proof
@@ -52,7 +51,7 @@ class Password:
         usable = account if account is not None and account.is_usable and account.password_hash is not None else None
         is_right = await ports.passwords.verify(usable.password_hash if usable else None, self.password)
         if usable is None or not is_right:
-            await record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, None if account is None else account.id)
+            await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, None if account is None else account.id)
             raise CredentialsInvalid
         if usable.email_verified_at is None:
             ports.metrics.login_failed(LoginFailure.UNVERIFIED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from core.accounts import attempt_limits, mfa
@@ -11,11 +11,10 @@ from core.accounts.model import attempt_limits as attempt_limits_model
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import SecretKind
 from core.accounts.model.devices import PresentedDevice
-from core.accounts.model.mfa import CodeWrong, attempt_subject
+from core.accounts.model.mfa import CodeWrong, FirstFactor, attempt_subject
 from core.authentication.flow import flows
-from core.authentication.flow.methods import Proved
+from core.authentication.flow.methods import Proved, record_failure
 from core.authentication.flow.model import Flow
-from core.authentication.flow.prove import record_failure
 from core.authentication.model.identities import PendingIdentity
 from core.authentication.model.login import MAX_CODE_ATTEMPTS, SERVICE_REFUSALS, LoginFailure, PreAuthInvalid
 from core.kernel.causes import Caller
@@ -49,7 +48,9 @@ class Code:
         async with ports.storage.autocommit() as statements:
             attempt = await statements.flows.count_attempt(flow, MAX_CODE_ATTEMPTS, subject, limit, now) or refuse(PreAuthInvalid)
         attempt_limits_model.raise_if_locked(SecretKind.MFA, attempt.blocked_until, now)
-        stored, identity = attempt.flow, attempt.flow.identity
+        # The request of an API client is in its token.
+        stored, identity = replace(attempt.flow, request=flow.request), attempt.flow.identity
+        first = FirstFactor(stored.id, stored.browser_hash, user_id, stored.proofs_expire_at or now)
 
         async def refused(refusal: Refusal) -> None:
             if isinstance(refusal, CodeWrong) and await mfa.is_enabled(ports, user_id):
@@ -72,7 +73,7 @@ class Code:
                 await tx.identities.lock_subject(identity.provider, identity.issuer, identity.subject)
             # Every operation that takes proofs away holds the lock on the account, so this sees its result.
             now = ports.clock.now()
-            redeemed = codes.redeem(tx, person, user_id, stored.id, verified, now)
+            redeemed = verified.redeem(tx, person, first, now)
             await tx.send_deferred()
             account = await codes.accept(tx, redeemed.value or refuse(PreAuthInvalid), verified, now)
             return account if account.is_usable else refuse(PreAuthInvalid), identity

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
-from core.accounts.model.devices import Device, DeviceMatch, PresentedDevice
+from core.accounts.model.devices import Device, DeviceMatch
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
@@ -21,14 +21,11 @@ from core.kernel.deferred import Deferred
 from core.kernel.errors import Invalid, NotFound, OrganizationNotActive, Unauthenticated
 from core.kernel.policy import Policy
 from core.kernel.proofs import Proofs
-from core.kernel.providers import OwnMethod
 from core.kernel.values import Email
 from core.tenancy.model.invitations import ReceivedInvitation
 
 # After this many wrong codes a pre-auth token is used up (security J-8).
 MAX_CODE_ATTEMPTS = 5
-PASSWORD = OwnMethod.PASSWORD.value
-UNKNOWN_CLIENT = PresentedDevice()
 
 
 class CredentialsInvalid(Unauthenticated):
@@ -130,7 +127,6 @@ class SignedIn:
     request: str = field(default="", repr=False)  # of the flow that ended, for an API client
 
 
-EMAIL: Final = OwnMethod.EMAIL.value
 # After this many wrong codes, only the link of the email still works.
 MAX_EMAIL_CODE_ATTEMPTS: Final = 5
 _LINK_CHARACTERS: Final = re.compile("[.:@/\\\\]")

@@ -169,19 +169,9 @@ class OpenIdSubject:
 
 @dataclass(frozen=True, slots=True)
 class RotatedSession:
-    """The session of a refresh token that was just rotated, and its user, organization and service as they are now."""
+    """The session of a refresh token that was just rotated. Its `subject` has neither `openid` nor the key."""
 
-    session_id: UUID
-    user_id: UUID
-    email: Email
-    email_verified_at: datetime | None
-    ends_at: datetime
-    impersonator_id: UUID | None
-    org_id: UUID | None
-    org_slug: str | None
-    service: ServiceContext | None
-    entitlement: Entitlement  # to the service
-    proofs: Proofs = ()
+    subject: TokenSubject
     openid: OpenIdGrant | None = None
     facts: UserFacts | None = None  # None without OpenID Connect
     keeps_refresh_token: bool = False  # the same refresh token works again

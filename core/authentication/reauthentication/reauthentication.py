@@ -23,11 +23,11 @@ from core.accounts.model.email_queue import EmailKind, new_email
 from core.accounts.model.mfa import CodeWrong
 from core.accounts.own_account import lock_own_account
 from core.authentication import events
-from core.authentication.flow.prove import record_failure
+from core.authentication.flow.methods import record_failure
 from core.authentication.identities import add_ticket
 from core.authentication.model import login as login_model
 from core.authentication.model.identities import parse_provider
-from core.authentication.model.login import EMAIL, PASSWORD, LoginFailure
+from core.authentication.model.login import LoginFailure
 from core.authentication.model.sessions import (
     CODE_TTL,
     MAX_CODE_ATTEMPTS,
@@ -196,7 +196,7 @@ async def _verify_password(ports: Ports, caller: Person, account: Account, passw
     subject = session_subject(caller.session_id)
     await attempt_limits.count_attempt(ports, SecretKind.PASSWORD, subject)
     if not await ports.passwords.verify(account.password_hash, password) or account.password_hash is None:
-        await record_failure(ports, caller, LoginFailure.CREDENTIALS, PASSWORD, account.id)
+        await record_failure(ports, caller, LoginFailure.CREDENTIALS, Method.PASSWORD, account.id)
         raise PasswordWrong
     await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
 
@@ -217,7 +217,7 @@ async def _verify_emailed_code(ports: Ports, caller: Person, account: Account, t
         if hmac.compare_digest(code_hash, emailed.code_hash):
             await attempt_limits.clear(ports, SecretKind.PASSWORD, subject)
             return code_hash
-    await record_failure(ports, caller, LoginFailure.EMAIL_CODE, EMAIL, account.id)
+    await record_failure(ports, caller, LoginFailure.EMAIL_CODE, Method.EMAIL, account.id)
     raise EmailedCodeWrong
 
 
@@ -237,5 +237,5 @@ async def _verify_second_factor(ports: Ports, caller: Person, account: Account, 
         return await codes.verify(ports, account.id, enrollment, code)
     except CodeWrong:
         await codes.log_failure(ports, caller, account.id)
-        await record_failure(ports, caller, LoginFailure.MFA, PASSWORD, account.id)
+        await record_failure(ports, caller, LoginFailure.MFA, Method.PASSWORD, account.id)
         raise

@@ -47,6 +47,7 @@ from core.kernel.access import (
 )
 from core.kernel.api_scopes import ApiScope, in_order, parse_scopes
 from core.kernel.callers import Member, OrganizationCaller, Person, to_acting_member, to_member
+from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.page_paths import PERSONAL_TOKENS_PATH
 from core.kernel.roles import Capability, Rights
@@ -182,25 +183,21 @@ async def revoke_in_organization(ports: Ports, caller: OrganizationCaller, token
 # Programs use tokens
 
 
-async def authenticate(ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None) -> Person:
+async def authenticate(ports: Ports, caller: Caller, token: str, requirement: Requirement) -> Person:
     """Return the user of this token, on a route about their own account. Raises: PersonalTokenInvalid."""
     record = await _load(ports, token, None)
     check_personal_token(record.token, requirement, None)
-    return _to_person(record, address=address, agent=agent)
+    return _to_person(caller, record)
 
 
-async def authenticate_with_profile(
-    ports: Ports, token: str, requirement: Requirement, *, address: str | None, agent: str | None
-) -> tuple[Person, OwnProfile]:
+async def authenticate_with_profile(ports: Ports, caller: Caller, token: str, requirement: Requirement) -> tuple[Person, OwnProfile]:
     """Return the user of this token, and their profile."""
-    user = await authenticate(ports, token, requirement, address=address, agent=agent)
+    user = await authenticate(ports, caller, token, requirement)
     async with ports.storage.reading() as read:
         return user, await read.accounts.own_profile(user.user_id, ports.clock.now()) or refuse(PersonalTokenInvalid)
 
 
-async def authenticate_member(
-    ports: Ports, token: str, slug: str, requirement: Requirement, *, address: str | None, agent: str | None
-) -> Member:
+async def authenticate_member(ports: Ports, caller: Caller, token: str, slug: str, requirement: Requirement) -> Member:
     """Return the user of this token, acting in the organization of `slug`, if the token may call a route with this requirement.
 
     Raises: PersonalTokenInvalid, PersonalTokensOff.
@@ -211,7 +208,7 @@ async def authenticate_member(
         raise PersonalTokenElsewhere
     if not record.is_allowed:
         raise PersonalTokensOff
-    user = _to_person(record, address=address, agent=agent)
+    user = _to_person(caller, record)
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     try:
         organization = require_capability(state, requirement.capability, inactive=requirement.inactive)
@@ -249,7 +246,7 @@ async def _load(ports: Ports, token: str, slug: str | None) -> PersonalTokenReco
     return record
 
 
-def _to_person(record: PersonalTokenRecord, *, address: str | None, agent: str | None) -> Person:
+def _to_person(caller: Caller, record: PersonalTokenRecord) -> Person:
     session = record.session
     return Person(
         user_id=session.user_id,
@@ -258,6 +255,6 @@ def _to_person(record: PersonalTokenRecord, *, address: str | None, agent: str |
         session_id=record.token.id,
         is_platform_owner=session.is_platform_owner,
         personal_token=record.token,
-        address=address,
-        agent=agent,
+        address=caller.address,
+        agent=caller.agent,
     )

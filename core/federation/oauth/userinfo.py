@@ -12,6 +12,7 @@ from core.authentication.tokens import dpop
 from core.kernel.access import to_person
 from core.kernel.api_scopes import ScopeInsufficient
 from core.kernel.callers import OrganizationStatus
+from core.kernel.causes import Anonymous
 from core.kernel.claims import Claims
 from core.kernel.errors import OrganizationNotActive, SessionEnded, TokenInvalid, WrongToken, refuse
 
@@ -46,7 +47,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
         context, grant, facts, authenticates = await read.session_contexts.load_userinfo(
             claims.client_id, claims.session_id, claims.user_id, now
         ) or refuse(SessionEnded)
-    person = to_person(claims, context, address=None, agent=None)
+    person = to_person(Anonymous(), claims, context)
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out

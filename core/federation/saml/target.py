@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.applications.model.services import Service
-from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, new_flow, read_stored
 from core.authentication.flow.prove import confirm_membership_if_admitted
 from core.authentication.model.login import SignedIn
 from core.federation.destination import Destination
@@ -150,12 +150,11 @@ def _service_ids(flow: Flow) -> tuple[UUID, UUID]:
 
 
 def _sign_on_of(flow: Flow) -> SamlSignOn:
-    fields = json.loads(flow.request)
-    status, subject = fields.pop("status"), fields.pop("subject")
-    return SamlSignOn(
-        **fields,
-        status=status and SamlStatus(status),
-        subject=subject and NameId(subject["value"], NameIdFormat(subject["format"])),
+    return read_stored(
+        SamlSignOn,
+        json.loads(flow.request),
+        status=SamlStatus,
+        subject=lambda subject: read_stored(NameId, subject, format=NameIdFormat),
     )
 
 

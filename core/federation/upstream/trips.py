@@ -190,7 +190,7 @@ async def begin_with_ticket(
     """
     provider, now = find_provider(ports, provider_name), ports.clock.now()
     async with ports.storage.reading() as read:
-        trip = await read.provider_trips.by_ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
+        trip = await read.flows.ticket(digest(ticket), provider, now) or refuse(LinkTicketInvalid)
     flow = trip.flow
     if visitor is None:
         raise BrowserSignInNeeded if flow.first_session_id is None else LinkOfAnotherBrowser
@@ -225,7 +225,7 @@ async def _start(
         trip = replace(trip, scopes=service.scopes_at(provider))
     request = await _authentication_request(ports, trip, state, device_cookie, base_url)
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.provider_trips.start(trip, digest(state)):
+        if not await tx.flows.start(trip, digest(state)):
             raise FlowEnded if user_id is None else LinkTicketInvalid
     return ports.providers.authorization_url(provider, request)
 
@@ -288,7 +288,7 @@ async def finish(ports: Ports, caller: Caller, visitor: Visitor | None, returned
     trip, provider = None, parse_provider(returned.provider_name)
     if browser is not None and state is not None and len(state) <= MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            trip = await tx.provider_trips.take(digest(state), digest(browser), provider, ports.clock.now())
+            trip = await tx.flows.take_trip(digest(state), digest(browser), provider, ports.clock.now())
     if trip is None or browser is None or state is None:
         ports.metrics.login_failed(LoginFailure.STATE)
         raise ProviderStateUnknown

@@ -48,6 +48,7 @@ class Sweep(StrEnum):
 
     ONE_TIME_TOKENS = "one_time_tokens"
     SIGN_IN_FLOWS = "sign_in_flows"
+    FLOW_SECRETS = "flow_secrets"  # expired proofs and challenges are removed, and the flow stays
     PRE_AUTHS = "pre_auths"
     EMAIL_SIGN_INS = "email_sign_ins"
     KEPT_FORMS = "kept_forms"

@@ -4,7 +4,7 @@ from core.authentication import browser
 from core.kernel.callers import Visitor
 from core.kernel.errors import SessionEnded
 from entrypoints.http.base import cookies
-from entrypoints.http.base.context import agent, ports, request_record
+from entrypoints.http.base.context import anonymous, ports
 
 
 async def visitor() -> Visitor | None:
@@ -13,7 +13,7 @@ async def visitor() -> Visitor | None:
     if cookie is None:
         return None
     try:
-        return await browser.authenticate(ports(), cookie, address=request_record().address, agent=agent())
+        return await browser.authenticate(ports(), anonymous(), cookie)
     except SessionEnded:
         return None
 

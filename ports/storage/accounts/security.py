@@ -8,7 +8,7 @@ from uuid import UUID
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
 from core.accounts.model.devices import Device, DeviceFingerprint, KnownBy, KnownDevice, ListedDevice
 from core.accounts.model.email_queue import SecurityNotice
-from core.accounts.model.mfa import MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
+from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, MfaStatus, RedeemedCode
 from core.authentication.model.login import LoginAttempt
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
@@ -60,19 +60,18 @@ class Mfa(MfaRead, MfaLog, Protocol):
     async def replace_codes(self, user_id: UUID, salt: bytes, hashes: Sequence[bytes]) -> None: ...
 
     def redeem_step_deferred(
-        self, flow_id: UUID, user_id: UUID, setup_at: datetime, step: int, caller: Caller, now: datetime
+        self, first: FirstFactor, setup_at: datetime, step: int, caller: Caller, now: datetime
     ) -> Deferred[RedeemedCode]:
-        """With the next statement, lock the account, consume the proofs of the flow, and use up the code as `use_step` does.
+        """With the next statement, lock the account, consume its first factor, and use up the code as `use_step` does.
 
         If the code is used up, this is logged, and the failed attempts are cleared.
 
-        The flow of an API client is closed. The result is None if the proofs have ended. Exactly one
-        caller gets a result with `code_taken`. The other callers must roll back.
+        The flow of an API client is closed, and that of a browser lives for FLOW_TTL from now on. The
+        result is None if the first factor has ended or was proved again. Exactly one caller gets a result
+        with `code_taken`. The other callers must roll back.
         """
 
-    def redeem_backup_code_deferred(
-        self, flow_id: UUID, user_id: UUID, code_hash: bytes, caller: Caller, now: datetime
-    ) -> Deferred[RedeemedCode]:
+    def redeem_backup_code_deferred(self, first: FirstFactor, code_hash: bytes, caller: Caller, now: datetime) -> Deferred[RedeemedCode]:
         """Like `redeem_step_deferred`, but use up the backup code with this hash."""
 
     async def remove(self, user_id: UUID) -> None:

@@ -15,16 +15,7 @@ from ports.storage.authentication.credentials import (
     UsedProofs,
     UsedProofsCleaning,
 )
-from ports.storage.authentication.flows import (
-    EmailAttempts,
-    EmailChallenges,
-    EmailChallengesRead,
-    Flows,
-    FlowsRead,
-    FlowSteps,
-    ProviderTrips,
-    ProviderTripsRead,
-)
+from ports.storage.authentication.flows import Flows, FlowsRead, FlowSteps
 from ports.storage.authentication.sessions import (
     Impersonations,
     ImpersonationsRead,
@@ -58,8 +49,6 @@ class AuthenticationReading(Protocol):
     """Read access to the repositories of authentication."""
 
     @property
-    def email_challenges(self) -> EmailChallengesRead: ...
-    @property
     def flows(self) -> FlowsRead: ...
     @property
     def identities(self) -> IdentitiesRead: ...
@@ -75,8 +64,6 @@ class AuthenticationReading(Protocol):
     def organization_sessions(self) -> OrganizationSessionsRead: ...
     @property
     def personal_tokens(self) -> PersonalTokensRead: ...
-    @property
-    def provider_trips(self) -> ProviderTripsRead: ...
     @property
     def reauthentications(self) -> ReauthenticationsRead: ...
     @property
@@ -99,8 +86,6 @@ class AuthenticationTransaction(Protocol):
     @property
     def dpop_proofs(self) -> UsedProofsCleaning: ...
     @property
-    def email_challenges(self) -> EmailChallenges: ...
-    @property
     def flows(self) -> Flows: ...
     @property
     def identities(self) -> Identities: ...
@@ -118,8 +103,6 @@ class AuthenticationTransaction(Protocol):
     def organization_sessions(self) -> OrganizationSessions: ...
     @property
     def personal_tokens(self) -> PersonalTokens: ...
-    @property
-    def provider_trips(self) -> ProviderTrips: ...
     @property
     def reauthentications(self) -> Reauthentications: ...
     @property
@@ -141,8 +124,6 @@ class AuthenticationAutocommit(Protocol):
 
     @property
     def dpop_proofs(self) -> UsedProofs: ...
-    @property
-    def email_challenges(self) -> EmailAttempts: ...
     @property
     def flows(self) -> FlowSteps: ...
     @property

@@ -27,6 +27,15 @@ class FlowsRead(Protocol):
     async def open_of_browser(self, browser_hash: bytes, now: datetime) -> list[Flow]:
         """Return the open flows of this browser, the newest first. Raises: SealBroken."""
 
+    async def email_of(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
+        """Return the newest email of this browser's flow, until it is used or expires."""
+
+    async def email_by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
+        """Return the email that has the link with this hash, until it is used or expires. Its flow may have ended."""
+
+    async def ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
+        """Return the ticket with this hash for a trip to this provider. It is not used up."""
+
 
 class Flows(FlowsRead, Protocol):
     """Write access to sign-ins in progress."""
@@ -35,9 +44,9 @@ class Flows(FlowsRead, Protocol):
         """Add a flow. Of the open flows of its browser, the newest `MAX_OPEN` stay. The identity is encrypted."""
 
     async def save_proofs(self, flow: Flow) -> bool:
-        """Store the user, the proofs and the identity of a flow, and add the flow if it is not stored. Lock the account first.
+        """Store the proofs, request and end of a flow, and add the flow if it is not stored. Lock the account first.
 
-        They replace an email of the flow, and attempts start again. Return False, and change nothing, if the stored flow has ended.
+        The proofs replace a challenge of the flow, and attempts start again. Return False, and change nothing, if the flow has ended.
         """
 
     async def close(self, flow: Flow, now: datetime) -> bool:
@@ -49,8 +58,33 @@ class Flows(FlowsRead, Protocol):
     async def reopen(self, flow: Flow) -> None:
         """Open a flow again that was closed for an answer, because the answer was not sent."""
 
-    async def forget_proofs(self, user_id: UUID) -> None:
-        """Take away what was proved for this user in flows. Lock the account first."""
+    async def forget_user(self, user_id: UUID) -> None:
+        """Take away what was proved for this user in flows, and the emails to them. Lock the account first."""
+
+    # Challenges: of a flow, only the newest one counts
+
+    async def start(self, challenge: EmailChallenge | ProviderTrip, state_hash: bytes | None = None) -> bool:
+        """Store an email, a trip or a ticket for one, and add the flow if it is not stored. A trip has a state.
+
+        It replaces an earlier challenge and the proofs of the flow, and attempts start again. A ticket is
+        used up by the browser that starts its trip. Return False, and change nothing, if the flow has
+        ended, the ticket was used before, or the session that the flow is for has ended.
+        """
+
+    async def find_email(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
+        """Return an email with the name of its service and its code, if any, unless the service was deleted. Raises: SealBroken."""
+
+    async def issue_email(self, challenge: EmailChallenge, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
+        """Store the account, the link and the code of an email. The code is encrypted. Without an account, it opens nothing."""
+
+    async def remove_older_emails(self, email: Email, begun_at: datetime) -> None:
+        """Forget the emails to this address that were requested before this time."""
+
+    async def redeem_email(self, challenge_id: UUID, now: datetime) -> bool:
+        """Use up an email. Of several concurrent calls, exactly one returns True. Lock the account first."""
+
+    async def take_trip(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
+        """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""
 
 
 class FlowSteps(Protocol):
@@ -75,46 +109,7 @@ class FlowSteps(Protocol):
         Raises: SealBroken.
         """
 
-
-class EmailChallengesRead(Protocol):
-    """Read access to the emails of sign-ins in progress. They are found until they are used or expire."""
-
-    async def of_flow(self, flow_id: UUID, browser_hash: bytes, now: datetime) -> EmailChallenge | None:
-        """Return the newest email of this browser's flow. Raises: SealBroken."""
-
-    async def by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
-        """Return the email that has the link with this hash. Its flow may have ended. Raises: SealBroken."""
-
-
-class EmailChallenges(EmailChallengesRead, Protocol):
-    """Write access to the emails of sign-ins in progress."""
-
-    async def start(self, challenge: EmailChallenge) -> bool:
-        """Store an email of a flow, and add the flow if it is not stored. It replaces an earlier email and the proofs of the flow.
-
-        Attempts start again. Return False, and change nothing, if the stored flow has ended.
-        """
-
-    async def find(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
-        """Return an email with the name of its service and its code, if any, unless the service was deleted. Raises: SealBroken."""
-
-    async def issue(self, challenge: EmailChallenge, user_id: UUID | None, link_hash: bytes | None, code: str) -> None:
-        """Store the account, the link and the code of an email. The code is encrypted. Without an account, it opens nothing."""
-
-    async def remove_older(self, email: Email, begun_at: datetime) -> None:
-        """Forget the emails to this address that were requested before this time."""
-
-    async def redeem(self, challenge_id: UUID, now: datetime) -> bool:
-        """Use up an email. Of several concurrent calls, exactly one returns True. Lock the account first."""
-
-    async def void(self, user_id: UUID) -> None:
-        """Forget the emails to this user. Lock the account first."""
-
-
-class EmailAttempts(Protocol):
-    """The count of attempts at the codes of emails, which commits by itself."""
-
-    async def count_attempt(
+    async def count_email_attempt(
         self, flow_id: UUID | None, holder_hash: bytes, known: KnownBy, tries: int, attempt_limit: AttemptLimit, now: datetime
     ) -> EmailAttempt | None:
         """Count one attempt at the newest email of a flow and at its address, and return the data to check the code.
@@ -128,24 +123,3 @@ class EmailAttempts(Protocol):
 
         Raises: SealBroken.
         """
-
-
-class ProviderTripsRead(Protocol):
-    """Read access to tickets for trips of browsers to identity providers."""
-
-    async def by_ticket(self, secret_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
-        """Return the ticket with this hash for this provider. It is not used up."""
-
-
-class ProviderTrips(ProviderTripsRead, Protocol):
-    """The trips of browsers to identity providers."""
-
-    async def start(self, trip: ProviderTrip, state_hash: bytes | None) -> bool:
-        """Store the newest trip of a flow, and add the flow if it is not stored. Without a state, it is a ticket for a trip.
-
-        A ticket is used up by the browser that starts the trip. Return False, and change nothing, if the
-        flow has ended, the ticket was used before, or the session that the flow is for has ended.
-        """
-
-    async def take(self, state_hash: bytes, browser_hash: bytes, provider: ConnectionSlug, now: datetime) -> ProviderTrip | None:
-        """Return the trip that this browser started to this provider, and forget it. Only one of several parallel calls gets it."""

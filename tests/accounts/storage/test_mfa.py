@@ -9,7 +9,7 @@ from adapters.crypto import AesVault
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit, SecretKind
-from core.accounts.model.mfa import MfaEvent, MfaStatus, attempt_subject
+from core.accounts.model.mfa import FirstFactor, MfaEvent, MfaStatus, attempt_subject
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.values import Email
@@ -114,9 +114,11 @@ async def test_of_20_concurrent_uses_of_a_step_one_succeeds(storage: Postgres, u
 async def use_code(storage: Postgres, user: UUID, code: bytes) -> bool:
     """Return whether a pending sign-in uses up this backup code."""
     pending = waiting_flow(user, NOW)
+    assert pending.proofs_expire_at is not None
+    first = FirstFactor(pending.id, None, user, pending.proofs_expire_at)
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.flows.add(pending)
-        accepted = tx.mfa.redeem_backup_code_deferred(pending.id, user, code, SYSTEM, NOW)
+        accepted = tx.mfa.redeem_backup_code_deferred(first, code, SYSTEM, NOW)
     assert accepted.value is not None
     assert accepted.value.account.id == user
     return accepted.value.code_taken

@@ -25,6 +25,7 @@ from core.applications.model.api_keys import (
     parse_permissions,
 )
 from core.kernel.callers import OrganizationStatus, ServiceContext
+from core.kernel.causes import SYSTEM
 from core.kernel.roles import Permission
 from core.kernel.values import digest
 
@@ -99,7 +100,7 @@ async def test_the_record_from_the_index_is_compared_again() -> None:
     key, _ = generate_key()
     record = ApiKeyRecord(UUID(int=4), digest(key), frozenset(Permission), NOW, SERVICE)
     ports = cast("Ports", SimpleNamespace(storage=FixedRecord(record), clock=SimpleNamespace(now=lambda: NOW)))
-    caller = await api_keys.authenticate(ports, key, Permission.READ_USERS, address=None, agent=None)
+    caller = await api_keys.authenticate(ports, SYSTEM, key, Permission.READ_USERS)
     assert caller.key_id == record.key_id
     with pytest.raises(ApiKeyInvalid):
-        await api_keys.authenticate(ports, generate_key()[0], Permission.READ_USERS, address=None, agent=None)
+        await api_keys.authenticate(ports, SYSTEM, generate_key()[0], Permission.READ_USERS)

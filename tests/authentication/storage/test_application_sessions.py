@@ -8,7 +8,7 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.profiles import OwnProfile
-from core.authentication.model.sessions import RefreshTokenState, RotatedSession
+from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
 from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
 from core.kernel.callers import OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
@@ -139,17 +139,19 @@ async def test_a_rotation_keeps_the_service(storage: Postgres, pool: Pool) -> No
     session = await begin(storage, user.id, "first", service=context)
     rotation = await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY))
     assert rotation == RotatedSession(
-        session_id=session.id,
-        user_id=user.id,
-        email=ADA,
-        email_verified_at=NOW,
-        ends_at=NOW + 90 * DAY,
-        impersonator_id=None,
-        org_id=org,
-        org_slug="acme",
-        service=context,
-        entitlement=Entitlement(),
-        proofs=(Proof(None, session.created_at),),
+        TokenSubject(
+            session_id=session.id,
+            user_id=user.id,
+            email=ADA,
+            email_verified=True,
+            ends_at=NOW + 90 * DAY,
+            impersonator_id=None,
+            org_id=org,
+            org_slug="acme",
+            service=context,
+            entitlement=Entitlement(),
+            proofs=(Proof(None, session.created_at),),
+        )
     )
     assert await run_sql(pool, "select service_id, org_id, expires_at from sessions") == [(shop, org, NOW + 31 * DAY)]
 
@@ -169,8 +171,8 @@ async def test_a_rotation_returns_the_entitlement_to_the_service(storage: Postgr
         async with storage.transaction(by=SYSTEM) as tx:
             rotation = await tx.refresh_tokens.rotate(old, new, NOW, NOW + DAY)
             assert rotation is not None
-            assert rotation.entitlement == await tx.subscriptions.entitlement(shop, user.id, NOW)
-        entitlements.append(rotation.entitlement)
+            assert rotation.subject.entitlement == await tx.subscriptions.entitlement(shop, user.id, NOW)
+        entitlements.append(rotation.subject.entitlement)
 
     await add_subscription(ports, pool, shop, eve.id, gold, ends=NOW + DAY)
     await rotate()

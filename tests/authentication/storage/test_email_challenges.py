@@ -45,13 +45,13 @@ def requested(flow: Flow, **changes: Any) -> EmailChallenge:
 async def begin(storage: Postgres, flow: Flow | None = None, **changes: Any) -> EmailChallenge:
     """Start an email, and return it as it is read."""
     challenge = requested(flow or page(), **changes)
-    assert await within(storage, lambda tx: tx.email_challenges.start(challenge))
+    assert await within(storage, lambda tx: tx.flows.start(challenge))
     return replace(challenge, flow=replace(challenge.flow, is_stored=True))
 
 
 async def issue(storage: Postgres, challenge: EmailChallenge, link: bytes = LINK) -> Account:
     person = await add(storage, account())
-    await within(storage, lambda tx: tx.email_challenges.issue(challenge, person.id, link, "012345"))
+    await within(storage, lambda tx: tx.flows.issue_email(challenge, person.id, link, "012345"))
     return person
 
 
@@ -70,14 +70,14 @@ async def count_attempt(
     assert holder is not None
     flow_id = flow.id if (flow.in_browser if in_browser is None else in_browser) else None
     async with storage.autocommit() as statements:
-        return await statements.email_challenges.count_attempt(flow_id, holder, known, TRIES, AttemptLimit(limit, TTL), NOW + after)
+        return await statements.flows.count_email_attempt(flow_id, holder, known, TRIES, AttemptLimit(limit, TTL), NOW + after)
 
 
 async def find(storage: Postgres, challenge: EmailChallenge, at: timedelta = timedelta()) -> list[EmailChallenge | None]:
     """Return what is found of the email by its flow and by its link."""
     async with storage.reading() as read:
-        of_flow = await read.email_challenges.of_flow(challenge.flow.id, challenge.flow.browser_hash or b"", NOW + at)
-        return [of_flow, await read.email_challenges.by_link(LINK, NOW + at)]
+        of_flow = await read.flows.email_of(challenge.flow.id, challenge.flow.browser_hash or b"", NOW + at)
+        return [of_flow, await read.flows.email_by_link(LINK, NOW + at)]
 
 
 async def left(pool: Pool) -> set[UUID]:
@@ -97,10 +97,10 @@ async def test_an_email_is_found_by_its_flow_and_its_link_until_it_is_used_or_ex
     assert await find(storage, challenge, TTL - SECOND) == [found, found]
     assert await find(storage, challenge, TTL) == [None, None]
     async with storage.reading() as read:
-        assert await read.email_challenges.of_flow(challenge.flow.id, OTHER_BROWSER, NOW) is None
-        assert await read.email_challenges.of_flow(uuid4(), BROWSER, NOW) is None
-        assert await read.email_challenges.by_link(digest("another"), NOW) is None
-    assert await within(storage, lambda tx: tx.email_challenges.redeem(challenge.id, NOW))
+        assert await read.flows.email_of(challenge.flow.id, OTHER_BROWSER, NOW) is None
+        assert await read.flows.email_of(uuid4(), BROWSER, NOW) is None
+        assert await read.flows.email_by_link(digest("another"), NOW) is None
+    assert await within(storage, lambda tx: tx.flows.redeem_email(challenge.id, NOW))
     assert await find(storage, challenge) == [None, None]
 
 
@@ -115,8 +115,8 @@ async def test_the_newest_email_of_a_flow_replaces_the_one_before_and_the_proofs
     second = await begin(storage, unproved, email=ADA)
     assert await find(storage, second) == [second, None]
     assert await run_sql(pool, "select failures, challenge_code from sign_in_flows") == [(0, None)]
-    assert await within(storage, lambda tx: tx.email_challenges.find(first.id, NOW)) is None
-    assert not await within(storage, lambda tx: tx.email_challenges.redeem(first.id, NOW))
+    assert await within(storage, lambda tx: tx.flows.find_email(first.id, NOW)) is None
+    assert not await within(storage, lambda tx: tx.flows.redeem_email(first.id, NOW))
 
 
 async def test_proofs_replace_the_email_of_a_flow(storage: Postgres) -> None:
@@ -132,11 +132,11 @@ async def test_no_email_is_started_on_a_flow_that_has_ended_or_of_another_browse
     challenge = await begin(storage)
     before = await run_sql(pool, "select t::text from sign_in_flows t")
     for other in (replace(challenge.flow, browser_hash=OTHER_BROWSER), replace(challenge.flow, browser_hash=None)):
-        assert not await within(storage, lambda tx, other=other: tx.email_challenges.start(requested(other)))  # type: ignore[misc]
+        assert not await within(storage, lambda tx, other=other: tx.flows.start(requested(other)))  # type: ignore[misc]
     assert await run_sql(pool, "select t::text from sign_in_flows t") == before
     await issue(storage, challenge)
     assert await within(storage, lambda tx: tx.flows.close(challenge.flow, NOW))
-    assert not await within(storage, lambda tx: tx.email_challenges.start(requested(challenge.flow)))
+    assert not await within(storage, lambda tx: tx.flows.start(requested(challenge.flow)))
     assert await count_attempt(storage, challenge) is None, "no code goes on with a flow that has ended"
     assert (await find(storage, challenge))[1] is not None, "the link goes on in any browser"
 
@@ -157,13 +157,13 @@ async def test_an_email_names_its_service_and_is_not_sent_without_it(pool: Pool,
         await begin(storage, page(org_id=other, service_id=service)),
         await begin(storage, page(org_id=org, service_id=uuid4())),
     )
-    assert await within(storage, lambda tx: tx.email_challenges.find(challenge.id, NOW)) == (challenge, "Shop", None)
+    assert await within(storage, lambda tx: tx.flows.find_email(challenge.id, NOW)) == (challenge, "Shop", None)
     for wrong in (of_another, of_none):
-        assert await within(storage, lambda tx, wrong=wrong: tx.email_challenges.find(wrong.id, NOW)) is None  # type: ignore[misc]
+        assert await within(storage, lambda tx, wrong=wrong: tx.flows.find_email(wrong.id, NOW)) is None  # type: ignore[misc]
     of_platform = await begin(storage)
-    assert await within(storage, lambda tx: tx.email_challenges.find(of_platform.id, NOW)) == (of_platform, None, None)
+    assert await within(storage, lambda tx: tx.flows.find_email(of_platform.id, NOW)) == (of_platform, None, None)
     await run_sql(pool, "delete from services")
-    assert await within(storage, lambda tx: tx.email_challenges.find(challenge.id, NOW)) is None
+    assert await within(storage, lambda tx: tx.flows.find_email(challenge.id, NOW)) is None
 
 
 async def test_the_code_is_encrypted_for_its_flow(pool: Pool, storage: Postgres) -> None:
@@ -171,7 +171,7 @@ async def test_the_code_is_encrypted_for_its_flow(pool: Pool, storage: Postgres)
     await issue(storage, challenge)
     [(sealed,)] = await run_sql(pool, "select challenge_code from sign_in_flows where challenge_code is not null")
     assert b"012345" not in sealed
-    found = await within(storage, lambda tx: tx.email_challenges.find(challenge.id, NOW))
+    found = await within(storage, lambda tx: tx.flows.find_email(challenge.id, NOW))
     assert found is not None
     assert found[2] == "012345"
     await run_sql(pool, "update sign_in_flows set challenge_code = %s", sealed)
@@ -181,10 +181,10 @@ async def test_the_code_is_encrypted_for_its_flow(pool: Pool, storage: Postgres)
 
 async def test_an_email_is_redeemed_once_and_not_after_its_expiry(storage: Postgres) -> None:
     challenge, late = await begin(storage), await begin(storage)
-    answers = await run_concurrently(20, lambda _: within(storage, lambda tx: tx.email_challenges.redeem(challenge.id, NOW)))
+    answers = await run_concurrently(20, lambda _: within(storage, lambda tx: tx.flows.redeem_email(challenge.id, NOW)))
     assert Counter(answers) == {True: 1, False: 19}
     assert await count_attempt(storage, challenge) is None
-    assert not await within(storage, lambda tx: tx.email_challenges.redeem(late.id, NOW + TTL))
+    assert not await within(storage, lambda tx: tx.flows.redeem_email(late.id, NOW + TTL))
     async with storage.reading() as read:
         assert await read.flows.load(challenge.flow.id, BROWSER) == challenge.flow, "the flow goes on"
 
@@ -192,12 +192,12 @@ async def test_an_email_is_redeemed_once_and_not_after_its_expiry(storage: Postg
 async def test_older_emails_to_an_address_and_emails_to_a_user_are_forgotten(pool: Pool, storage: Postgres) -> None:
     await begin(storage, begun_at=NOW - SECOND)
     new, other = await begin(storage, client()), await begin(storage, email=ADA, begun_at=NOW - SECOND)
-    await within(storage, lambda tx: tx.email_challenges.remove_older(EVE, new.begun_at))
+    await within(storage, lambda tx: tx.flows.remove_older_emails(EVE, new.begun_at))
     assert await left(pool) == {new.id, other.id}
     person = await issue(storage, new)
-    await within(storage, lambda tx: tx.email_challenges.void(uuid4()))
+    await within(storage, lambda tx: tx.flows.forget_user(uuid4()))
     assert await left(pool) == {new.id, other.id}
-    await within(storage, lambda tx: tx.email_challenges.void(person.id))
+    await within(storage, lambda tx: tx.flows.forget_user(person.id))
     assert await left(pool) == {other.id}
     assert await count_attempt(storage, new) is None
 

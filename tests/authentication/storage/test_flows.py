@@ -1,5 +1,6 @@
 """Tests of the storage of sign-ins in progress (security J-8)."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -8,11 +9,23 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from adapters.postgres.authentication.flows import identity_context
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.attempt_limits import AttemptLimit
-from core.accounts.model.mfa import attempt_subject
-from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL, MAX_OPEN, Flow, FlowTarget, new_flow
+from core.accounts.model.mfa import FirstFactor, attempt_subject
+from core.authentication.flow.model import (
+    CLOSED_TTL,
+    FLOW_TTL,
+    MAX_OPEN,
+    ChallengeOrigin,
+    EmailChallenge,
+    Flow,
+    FlowEnded,
+    FlowTarget,
+    ProviderTrip,
+    new_flow,
+)
 from core.authentication.model.identities import PendingIdentity
 from core.kernel.causes import SYSTEM
 from core.kernel.connections import ConnectionSlug
@@ -21,11 +34,12 @@ from core.kernel.providers import ProviderTokens
 from core.kernel.values import Email, digest
 from core.maintenance.model.housekeeping import Sweep
 from ports.crypto import SealBroken
-from tests.support.builders import run_concurrently, run_sql
+from tests.support.builders import make_vault, run_concurrently, run_sql
 from tests.support.rows import EVE, NOW, SECOND, account, add, session, within
 
 TTL = timedelta(seconds=600)
 TRIES = 5
+MISSING = object()
 BROWSER, OTHER_BROWSER = digest("a browser"), digest("another browser")
 TOKENS = ProviderTokens("an access token", "a refresh token", NOW, ("repo", "user"))
 IDENTITY = PendingIdentity(uuid4(), ConnectionSlug("codehost"), "https://codehost.example", "4711", EVE, TOKENS, known_elsewhere=True)
@@ -76,12 +90,18 @@ async def failures(pool: Pool, user_id: UUID | None) -> int:
     return int(rows[0][0]) if rows else 0
 
 
+def first_factor(flow: Flow) -> FirstFactor:
+    assert flow.user_id is not None
+    assert flow.proofs_expire_at is not None
+    return FirstFactor(flow.id, flow.browser_hash, flow.user_id, flow.proofs_expire_at)
+
+
 async def redeem(storage: Postgres, flow: Flow, step: int = 1000, at: datetime = NOW) -> bool | None:
     """Redeem the code of a time step. Return whether the step was accepted, or None if the proofs have ended."""
     assert flow.user_id is not None
     async with storage.transaction(by=SYSTEM) as tx:
         await tx.mfa.save_pending_secret(flow.user_id, "SECRET", NOW)
-        accepted = tx.mfa.redeem_step_deferred(flow.id, flow.user_id, NOW, step, SYSTEM, at)
+        accepted = tx.mfa.redeem_step_deferred(first_factor(flow), NOW, step, SYSTEM, at)
     return None if accepted.value is None else accepted.value.code_taken
 
 
@@ -215,6 +235,37 @@ async def test_ended_flows_are_swept_in_batches(storage: Postgres, pool: Pool) -
     assert len(await open_flows(pool)) == 1
 
 
+async def test_expired_proofs_and_challenges_are_removed_and_their_flow_stays(storage: Postgres, pool: Pool) -> None:
+    proved, new = await begin(storage, identity=IDENTITY), await begin(storage, Email("grace@example.com"), proofs_expire_at=NOW + 2 * TTL)
+    origin = ChallengeOrigin("203.0.113.9", "agent", None)
+    email = EmailChallenge(id=uuid4(), flow=page(), email=EVE, origin=origin, begun_at=NOW, expires_at=NOW + TTL)
+    trip = ProviderTrip(flow=page(), provider=ConnectionSlug("codehost"), begun_at=NOW, expires_at=NOW + TTL)
+    assert [await within(storage, lambda tx, each=each: tx.flows.start(each, digest(str(each)))) for each in (email, trip)] == [True] * 2  # type: ignore[misc]
+    at = NOW + TTL + SECOND
+    sweeps = [await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FLOW_SECRETS, at, 2)) for _ in range(3)]
+    assert sweeps == [2, 1, 0]
+    for flow in (proved, email.flow, trip.flow):
+        assert await load(storage, flow) == replace(flow, proofs=(), proofs_expire_at=None, identity=None, is_stored=True)
+    sealed = (
+        "select count(identity), count(challenge_code), count(challenge_email), count(challenge_hash) from sign_in_flows where id <> %s"
+    )
+    assert await run_sql(pool, sealed, new.id) == [(0, 0, 0, 0)]
+    assert await load(storage, new) == new
+
+
+@pytest.mark.parametrize("change", [{"color": "red"}, {"subject": MISSING}, {"tokens": {}}, {"service_id": "shop"}])
+async def test_an_identity_that_another_release_stored_ends_its_flow(storage: Postgres, pool: Pool, change: dict[str, Any]) -> None:
+    flow, vault = await begin(storage, identity=IDENTITY), make_vault()
+    [(sealed,)] = await run_sql(pool, "select identity from sign_in_flows")
+    fields = json.loads(vault.open(sealed, identity_context(flow.id))) | change
+    fields = {name: value for name, value in fields.items() if value is not MISSING}
+    await run_sql(pool, "update sign_in_flows set identity = %s", vault.seal(json.dumps(fields).encode(), identity_context(flow.id)))
+    with pytest.raises(FlowEnded):
+        await load(storage, flow)
+    with pytest.raises(FlowEnded):
+        await count_attempt(storage, flow)
+
+
 # Proofs
 
 
@@ -248,7 +299,7 @@ async def test_proofs_of_a_user_are_forgotten(storage: Postgres, pool: Pool) -> 
     client = replace(flow, id=uuid4(), target=FlowTarget.API, browser_hash=None)
     await within(storage, lambda tx: tx.flows.add(client))
     assert flow.user_id is not None
-    await within(storage, lambda tx: tx.flows.forget_proofs(flow.user_id))  # type: ignore[arg-type]
+    await within(storage, lambda tx: tx.flows.forget_user(flow.user_id))  # type: ignore[arg-type]
     assert await load(storage, flow) == replace(flow, user_id=None, proofs=(), proofs_expire_at=None, identity=None)
     assert await load(storage, other) == other
     assert await open_flows(pool) == {flow.id, other.id}
@@ -301,13 +352,24 @@ async def test_proofs_live_until_they_expire(storage: Postgres, browser: bytes |
 
 async def test_a_redeemed_code_uses_the_proofs_up(storage: Postgres, pool: Pool) -> None:
     flow, client = await begin(storage, identity=IDENTITY), await begin(storage, Email("grace@example.com"), None)
-    assert await redeem(storage, flow)
-    assert await load(storage, flow) == replace(flow, user_id=None, proofs=(), proofs_expire_at=None, identity=None)
+    assert await redeem(storage, flow, at=NOW + SECOND)
+    later = NOW + SECOND + FLOW_TTL
+    assert await load(storage, flow) == replace(flow, user_id=None, proofs=(), proofs_expire_at=None, identity=None, expires_at=later)
     assert await within(storage, lambda tx: tx.flows.close(flow, NOW)), "the browser's flow goes on"
     assert await redeem(storage, client)
     assert not await within(storage, lambda tx: tx.flows.close(client, NOW)), "an API client has no next step"
     [row] = await run_sql(pool, "select user_id, proofs, closed_at, expires_at from sign_in_flows where browser_hash is null")
     assert row == (None, [], NOW, NOW + CLOSED_TTL)
+
+
+@pytest.mark.parametrize("browser", [BROWSER, None])
+async def test_a_code_continues_only_the_first_factor_that_it_was_verified_for(storage: Postgres, browser: bytes | None) -> None:
+    flow = await begin(storage, browser=browser, identity=IDENTITY)
+    again = replace(flow, proofs_expire_at=NOW + 2 * TTL, identity=None)
+    assert await within(storage, lambda tx: tx.flows.save_proofs(again))
+    for other in (flow, replace(again, browser_hash=OTHER_BROWSER), replace(again, browser_hash=None if browser else BROWSER)):
+        assert await redeem(storage, other) is None
+    assert await redeem(storage, again)
 
 
 @pytest.mark.parametrize("browser", [BROWSER, None])

@@ -46,20 +46,20 @@ def stored(trip: ProviderTrip) -> ProviderTrip:
 
 
 async def start(storage: Postgres, trip: ProviderTrip, state: bytes | None = STATE) -> bool:
-    return await within(storage, lambda tx: tx.provider_trips.start(trip, state))
+    return await within(storage, lambda tx: tx.flows.start(trip, state))
 
 
 async def take(
     storage: Postgres, state: bytes = STATE, browser: bytes = BROWSER, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
 ) -> ProviderTrip | None:
-    return await within(storage, lambda tx: tx.provider_trips.take(state, browser, provider, NOW + after))
+    return await within(storage, lambda tx: tx.flows.take_trip(state, browser, provider, NOW + after))
 
 
 async def by_ticket(
     storage: Postgres, secret: bytes = SECRET, provider: ConnectionSlug = FIRST, after: timedelta = timedelta()
 ) -> ProviderTrip | None:
     async with storage.reading() as read:
-        return await read.provider_trips.by_ticket(secret, provider, NOW + after)
+        return await read.flows.ticket(secret, provider, NOW + after)
 
 
 @pytest.fixture
@@ -135,17 +135,18 @@ async def test_a_trip_starts_only_in_an_open_flow_of_its_browser(storage: Postgr
     assert await take(storage) is None, "the flow has ended since"
 
 
-async def test_a_trip_replaces_the_email_of_its_flow_and_keeps_its_proofs(storage: Postgres) -> None:
+async def test_a_trip_replaces_the_email_of_its_flow_and_its_proofs(storage: Postgres) -> None:
     person = await add(storage, account())
     proofs = (first_proof("password", NOW),)
     flow = page(user_id=person.id, proofs=proofs, proofs_expire_at=NOW + TTL)
     email = EmailChallenge(id=uuid4(), flow=flow, email=EVE, origin=ChallengeOrigin(None, None, None), begun_at=NOW, expires_at=NOW + TTL)
-    assert await within(storage, lambda tx: tx.email_challenges.start(email))
+    assert await within(storage, lambda tx: tx.flows.start(email))
     assert await start(storage, stored(trip_of(flow)))
     async with storage.reading() as read:
-        assert await read.email_challenges.of_flow(flow.id, BROWSER, NOW) is None
+        assert await read.flows.email_of(flow.id, BROWSER, NOW) is None
         kept = await read.flows.load(flow.id, BROWSER)
     assert kept is not None
+    assert (kept.user_id, kept.proofs) == (None, ())
     taken = await take(storage)
     assert taken is not None
     assert taken.flow == kept
@@ -190,6 +191,21 @@ async def test_a_ticket_is_found_by_its_secret_for_its_provider_and_in_time(stor
     assert await by_ticket(storage, provider=OTHER) is None
     assert await by_ticket(storage, after=TTL) is None
     assert await by_ticket(storage, after=TTL - SECOND) == await by_ticket(storage) == stored(ticket)
+
+
+async def test_only_tickets_are_found_by_their_secret(storage: Postgres) -> None:
+    assert await start(storage, trip_of(page(secret_hash=SECRET)))
+    assert await by_ticket(storage) is None, "it is the state of a SAML sign-on, or the name of a pushed request"
+
+
+async def test_tickets_stay_when_the_emails_to_their_user_are_forgotten(storage: Postgres, ticket: ProviderTrip) -> None:
+    assert ticket.user_id is not None
+    await within(storage, lambda tx: tx.flows.forget_user(ticket.user_id))  # type: ignore[arg-type]
+    assert await by_ticket(storage) == stored(ticket)
+    trip = opened(ticket)
+    assert await start(storage, trip)
+    await within(storage, lambda tx: tx.flows.forget_user(ticket.user_id))  # type: ignore[arg-type]
+    assert await take(storage) == trip
 
 
 async def test_without_an_opened_ticket_no_browser_returns(storage: Postgres, ticket: ProviderTrip) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.model.sessions import RefreshTokenState, RotatedSession
+from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
 from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
@@ -36,17 +36,19 @@ async def test_a_rotation_returns_the_session_and_adds_a_successor(storage: Post
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.refresh_tokens.rotate(digest("unknown"), digest("next"), NOW, NOW + DAY) is None
         assert await tx.refresh_tokens.rotate(digest("first"), digest("second"), NOW, NOW + 31 * DAY) == RotatedSession(
-            session_id=session.id,
-            user_id=user.id,
-            email=ADA,
-            email_verified_at=NOW,
-            ends_at=NOW + 90 * DAY,
-            impersonator_id=None,
-            org_id=org,
-            org_slug="acme",
-            service=None,
-            entitlement=Entitlement(),
-            proofs=(Proof(None, session.created_at),),
+            TokenSubject(
+                session_id=session.id,
+                user_id=user.id,
+                email=ADA,
+                email_verified=True,
+                ends_at=NOW + 90 * DAY,
+                impersonator_id=None,
+                org_id=org,
+                org_slug="acme",
+                service=None,
+                entitlement=Entitlement(),
+                proofs=(Proof(None, session.created_at),),
+            )
         )
         assert await tx.refresh_tokens.rotate(digest("first"), digest("third"), NOW, NOW + DAY) is None
     tokens = await run_sql(

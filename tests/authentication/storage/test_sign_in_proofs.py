@@ -87,7 +87,7 @@ async def test_an_impersonation_has_no_proofs(storage: Postgres, pool: Pool, use
     ]
     rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(digest("token"), b"next", NOW, NOW + HOUR))
     assert rotated is not None
-    assert rotated.proofs == ()
+    assert rotated.subject.proofs == ()
 
 
 async def test_a_method_of_a_later_release_is_a_first_factor(storage: Postgres, pool: Pool, user_id: UUID) -> None:
@@ -152,8 +152,8 @@ async def test_a_refresh_finds_the_proofs(storage: Postgres, user_id: UUID, scop
     await within(storage, lambda tx: tx.sessions.begin(stored, b"first"))
     rotated = await within(storage, lambda tx: tx.refresh_tokens.rotate(b"first", b"second", NOW, NOW + HOUR))
     assert rotated is not None
-    assert proved_at(rotated.proofs) == STARTED
-    assert rotated.proofs == (proofs if openid else two_factors(STARTED)), "without an ID token, the old columns are enough"
+    assert proved_at(rotated.subject.proofs) == STARTED
+    assert rotated.subject.proofs == (proofs if openid else two_factors(STARTED)), "without an ID token, the old columns are enough"
 
 
 def test_no_request_of_an_api_reads_the_proofs() -> None:

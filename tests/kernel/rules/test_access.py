@@ -16,7 +16,7 @@ from core.kernel.access import (
     to_person,
 )
 from core.kernel.callers import MembershipState, OrganizationContext, OrganizationStatus, Person, ServiceContext, SessionContext, to_member
-from core.kernel.causes import SYSTEM
+from core.kernel.causes import SYSTEM, Anonymous
 from core.kernel.claims import Claims
 from core.kernel.errors import Forbidden, NotFound, OrganizationNotActive, SessionEnded
 from core.kernel.roles import ADMIN, MEMBER, OWNER, ROLES, Capability, RoleName, rights_of
@@ -40,7 +40,7 @@ IN_ACME = replace(CONTEXT, organization=OrganizationContext(ORG, "acme", Organiz
 
 
 def person_from(claims: Claims, membership_state: SessionContext | None, *, allow_former_users: bool = False) -> Person:
-    return to_person(claims, membership_state, address="203.0.113.9", agent="tests", allow_former_users=allow_former_users)
+    return to_person(Anonymous(address="203.0.113.9", agent="tests"), claims, membership_state, allow_former_users=allow_former_users)
 
 
 def test_the_database_overrides_the_token() -> None:

@@ -184,8 +184,8 @@ async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: 
             begun_at=now,
             expires_at=now + timedelta(minutes=15),
         )
-        assert await tx.email_challenges.start(challenge)
-        await tx.email_challenges.issue(challenge, account.id, digest(link), things["email_code"])
+        assert await tx.flows.start(challenge)
+        await tx.flows.issue_email(challenge, account.id, digest(link), things["email_code"])
     return {**things, "email_flow": str(browser.id)}
 
 

@@ -329,7 +329,7 @@ async def _browser(
 async def _impersonating_browser(ports: Ports, pool: Pool, tenant: Tenant, belongings: Belongings, steward: Account) -> Caller:
     """Add a browser in which this platform owner impersonates the owner of the tenant."""
     cookie = await begin_in_browser(ports, steward)
-    by = await authenticate(ports, cookie, address=None, agent=None)
+    by = await authenticate(ports, SYSTEM, cookie)
     slug = tenant.organization.slug
     started = await impersonation.start(ports, by, tenant.people["owner"].id, reason_of(slug), org_slug=slug)
     caller = await _browser(ports, pool, tenant, belongings, tenant.people["owner"], "impersonating-browser")

@@ -737,7 +737,9 @@ class PeopleMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await callers.authenticate(self.ports, PresentedToken(token), Requirement(), address=HOME.address, agent=HOME.agent)
+        return await callers.authenticate(
+            self.ports, Anonymous(address=HOME.address, agent=HOME.agent), PresentedToken(token), Requirement()
+        )
 
     def _refresh(self, session: KnownSession, nth: int) -> None:
         was_live, text = self.is_live(session), session.tokens[nth]

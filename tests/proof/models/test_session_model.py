@@ -133,7 +133,7 @@ class SessionMachine(RuleBasedStateMachine):
         return person
 
     async def _authenticate(self, token: str) -> Person:
-        return await callers.authenticate(self.ports, PresentedToken(token), Requirement(), address=None, agent=None)
+        return await callers.authenticate(self.ports, SYSTEM, PresentedToken(token), Requirement())
 
     @initialize()
     def begin(self) -> None:

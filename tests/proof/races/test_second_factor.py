@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,12 +12,24 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.accounts.model.attempt_limits import TooManyAttempts
+from core.accounts.model.devices import PresentedDevice
 from core.accounts.model.mfa import CodeWrong
-from core.authentication.model.login import PreAuthInvalid
+from core.authentication.flow.methods import SignInMethod
+from core.authentication.flow.model import Flow, FlowTarget, new_flow
+from core.authentication.flow.prove import prove
+from core.authentication.methods.password import Password
+from core.authentication.methods.second_factor import Code
+from core.authentication.model.identities import PendingIdentity
+from core.authentication.model.login import PreAuthInvalid, SignedIn
+from core.kernel.causes import SYSTEM
+from core.kernel.connections import ConnectionSlug
 from core.kernel.policy import Policy
+from core.kernel.proofs import first_proof
+from core.kernel.providers import ProviderTokens
+from core.kernel.values import digest
 from ports import Ports
 from tests.fakes.outside import FakeClock
-from tests.support.builders import Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
+from tests.support.builders import PASSWORD, Answer, Api, add_account, run_concurrently, run_during, run_sql, sign_in
 from tests.support.direct import change_ports
 from tests.support.mfa import STEP, Authenticator, add_mfa, show
 from tests.support.rows import until_blocked
@@ -124,3 +137,46 @@ async def test_of_10_concurrent_sets_of_backup_codes_one_works(api: Api, ports: 
     assert {answer.status for answer in answers} == {200}
     good = [sum([await code_works(ports, user, code) for code in answer.json["backup_codes"][:1]]) for answer in answers]
     assert sorted(good) == [0] * 9 + [1]
+
+
+async def test_a_code_does_not_continue_a_first_factor_that_was_proved_again(ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    """The identity of the earlier first factor is not linked: it may have been unlinked since."""
+    user = await add_account(ports)
+    authenticator = await add_mfa(ports, user)
+    now, browser = clock.now(), digest("a browser")
+    tokens, issuer = ProviderTokens("x", None, None, ()), "https://codehost.example"
+    identity = PendingIdentity(None, ConnectionSlug("codehost"), issuer, "4711", None, tokens, known_elsewhere=False)
+    flow = new_flow(
+        now,
+        FlowTarget.PAGE,
+        "/app/account",
+        browser,
+        user_id=user.id,
+        proofs=(first_proof("codehost", now),),
+        proofs_expire_at=now + timedelta(minutes=10),
+        identity=identity,
+    )
+    async with ports.storage.transaction(by=SYSTEM) as tx:
+        await tx.flows.add(flow)
+    flow = replace(flow, is_stored=True)
+    clock.advance(timedelta(seconds=1))
+    outcomes: list[SignedIn | Flow | type[Exception]] = []
+
+    async def answer(method: SignInMethod) -> None:
+        try:
+            outcomes.append(await prove(ports, SYSTEM, flow, method, PresentedDevice()))
+        except PreAuthInvalid as refusal:
+            outcomes.append(type(refusal))
+
+    async with trio.open_nursery() as nursery, pool.connection() as connection, connection.transaction():
+        await connection.execute("select from users for no key update")
+        nursery.start_soon(answer, Password(user.email, PASSWORD))
+        await until_blocked(pool, 1)
+        nursery.start_soon(answer, Code(authenticator.code()))
+        await until_blocked(pool, 2)
+    [waiting, refused] = outcomes
+    assert isinstance(waiting, Flow)
+    assert refused is PreAuthInvalid
+    outcome = await prove(ports, SYSTEM, waiting, Code(authenticator.code()), PresentedDevice())
+    assert isinstance(outcome, SignedIn)
+    assert await run_sql(pool, "select (select count(*) from sessions), (select count(*) from identities)") == [(1, 0)]

@@ -88,7 +88,7 @@ def own_flow(number: int, **values: Any) -> Flow:
 
 def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
     """Return the statements of sign-ins. Each finds what it looks for."""
-    flows, emails, trips = here.flows, here.email_challenges, here.provider_trips
+    flows = here.flows
     begun = new_flow(NOW + 100 * SECOND, FlowTarget.OAUTH, "client_id=1", BROWSER, org_id=SHOP, service_id=SHOP)
     proofs = (first_proof("password", NOW),)
     proved = own_flow(1, user_id=USER, proofs=proofs, proofs_expire_at=NOW + HOUR)
@@ -103,17 +103,16 @@ def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
         "prove": partial(flows.save_proofs, proved),
         "begin with a proof": partial(flows.save_proofs, replace(begun, user_id=USER, proofs=proofs, proofs_expire_at=NOW + HOUR)),
         "count an attempt": partial(flows.count_attempt, proved, 5, b"subject", LIMIT, NOW),
-        "forget the proofs of a user": partial(flows.forget_proofs, USER),
         "close": partial(flows.close, own_flow(5), NOW),
-        "ask for an email": partial(emails.start, email),
-        "load the email": partial(emails.of_flow, UUID(int=102), BROWSER, NOW),
-        "open the link": partial(emails.by_link, LINK, NOW),
-        "count an attempt at the email": partial(emails.count_attempt, UUID(int=102), BROWSER, KnownBy(), 5, LIMIT, NOW),
-        "use the email up": partial(emails.redeem, EMAIL_ID, NOW),
-        "forget the emails to a user": partial(emails.void, USER),
-        "forget older emails": partial(emails.remove_older, ADA, NOW + HOUR),
-        "start a trip": partial(trips.start, trip, digest("another state")),
-        "return from a trip": partial(trips.take, STATE, BROWSER, WEBSUITE, NOW),
+        "ask for an email": partial(flows.start, email),
+        "load the email": partial(flows.email_of, UUID(int=102), BROWSER, NOW),
+        "open the link": partial(flows.email_by_link, LINK, NOW),
+        "count an attempt at the email": partial(flows.count_email_attempt, UUID(int=102), BROWSER, KnownBy(), 5, LIMIT, NOW),
+        "use the email up": partial(flows.redeem_email, EMAIL_ID, NOW),
+        "forget a user": partial(flows.forget_user, USER),
+        "forget older emails": partial(flows.remove_older_emails, ADA, NOW + HOUR),
+        "start a trip": partial(flows.start, trip, digest("another state")),
+        "return from a trip": partial(flows.take_trip, STATE, BROWSER, WEBSUITE, NOW),
     }
 
 
@@ -128,9 +127,10 @@ async def test_a_sign_in_reads_the_flows_of_its_browser_only(large_database: str
     assert findings == {}
 
 
+@pytest.mark.parametrize("kind", [Sweep.SIGN_IN_FLOWS, Sweep.FLOW_SECRETS])
 @pytest.mark.parametrize("mode", PLAN_MODES)
-async def test_a_sweep_reads_one_batch(large_database: str, mode: str) -> None:
-    sweep, limit = SWEEPS[Sweep.SIGN_IN_FLOWS], 1000
+async def test_a_sweep_reads_one_batch(large_database: str, mode: str, kind: Sweep) -> None:
+    sweep, limit = SWEEPS[kind], 1000
     async with await connect(large_database, timeout=5) as connection:
         for before, expired in ((NOW, 0), (NOW + 2 * DAY, limit)):
             deleted, reads = await count_reads(connection, mode, partial(connection.run, sweep, {"before": before, "limit": limit}))

@@ -319,7 +319,7 @@ async def test_owners_cannot_be_changed(acme: Tenant, directory: Directory) -> N
 
 async def test_a_patch_is_applied_again_if_the_user_changed_since_it_was_read(acme: Tenant, directory: Directory) -> None:
     user = await directory.create_user()
-    caller = scim_tokens.authenticate(await scim_tokens.load_record(acme.ports, directory.token), address=None, agent=None)
+    caller = scim_tokens.authenticate(SYSTEM, await scim_tokens.load_record(acme.ports, directory.token))
     before = await scim_users.find(acme.ports, caller, UUID(user["id"]))
     await directory.patch(user["id"], {"op": "add", "path": "displayName", "value": "Grace"})
     patch = UserPatch([PatchOperation(PatchOp.ADD, "externalId", "g1")])
@@ -331,7 +331,7 @@ async def test_a_replacement_keeps_the_present_values_of_refused_ones_if_the_use
     acme: Tenant, directory: Directory
 ) -> None:
     user = await directory.create_user(**FULL)
-    caller = scim_tokens.authenticate(await scim_tokens.load_record(acme.ports, directory.token), address=None, agent=None)
+    caller = scim_tokens.authenticate(SYSTEM, await scim_tokens.load_record(acme.ports, directory.token))
     before = await scim_users.find(acme.ports, caller, UUID(user["id"]))
     await directory.put(user["id"], userName="grace", emails=[{"value": "new@acme.example", "primary": True}], displayName="New")
     replacement = parse_replacement({"userName": 5, "displayName": 5, "title": "Admiral", "active": False})
@@ -352,7 +352,7 @@ async def test_a_replacement_keeps_the_present_values_of_refused_ones_if_the_use
 async def test_token_and_organization_are_checked_again_inside_the_transaction(
     acme: Tenant, directory: Directory, change: LiteralString, refusal: type[Refusal]
 ) -> None:
-    caller = scim_tokens.authenticate(await scim_tokens.load_record(acme.ports, directory.token), address=None, agent=None)
+    caller = scim_tokens.authenticate(SYSTEM, await scim_tokens.load_record(acme.ports, directory.token))
     user = await scim_users.find(acme.ports, caller, acme.people["member"].id)
     await run_sql(acme.pool, change)
     data = ScimUserData(Email.parse(GRACE), ScimProfile(), active=None)

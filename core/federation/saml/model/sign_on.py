@@ -9,10 +9,9 @@ from uuid import UUID
 from core.authentication.model.sessions import Session
 from core.federation.saml.model.messages import NameId, SamlMessageInvalid, SamlStatus
 from core.kernel.errors import Forbidden, Invalid
-from core.kernel.providers import OwnMethod
 from core.kernel.values import digest
 
-LOGIN_PROVIDER: Final = OwnMethod.SAML.value
+LOGIN_PROVIDER: Final = "saml"  # as the login records name it
 STATE_TTL: Final = timedelta(minutes=15)
 
 

@@ -1,26 +1,17 @@
 """Where the forms of a page can lead: the directive `form-action` of its content security policy (security G-1).
 
 Browsers apply this directive to all redirects that follow a form, also to those of an application
-after its own callback. So the pages in LEADING_AWAY and POSTING_AWAY do not have it.
+after its own callback. So the pages in POSTING_AWAY do not have it, and neither do the templates with the
+comment LEADS_AWAY: after their forms, the browser can be redirected to an application or an identity provider.
 """
 
+from functools import cache
 from typing import Final
 
-# Pages with a form after which the browser can be redirected to an application or an identity provider.
-LEADING_AWAY: Final = frozenset(
-    {
-        "accounts/sign_up.html",
-        "accounts/verified.html",
-        "authentication/email_sign_in_code.html",
-        "authentication/email_sign_in_link.html",
-        "authentication/reauthentication.html",
-        "authentication/sign_in.html",
-        "authentication/sign_in_code.html",
-        "federation/authorize.html",
-        "federation/end_session.html",
-        "tenancy/invitation.html",
-    }
-)
+from entrypoints.http.base.rendering.assets import HTTP
+
+LEADS_AWAY: Final = "{# leads away #}\n"
+
 # Pages that post an answer to an application, which may check the header Origin. So the browser must send it.
 POSTING_AWAY: Final = frozenset({"federation/form_post.html", "federation/saml_response.html"})
 # Pages without forms, or with forms that must send nothing. All other pages post to this server.
@@ -48,9 +39,10 @@ WITHOUT_FORMS: Final = frozenset(
 )
 
 
+@cache
 def form_action(template: str) -> str:
     """Return the directive `form-action` of a template, or an empty text if it has none."""
-    if template in LEADING_AWAY | POSTING_AWAY:
+    if template in POSTING_AWAY or LEADS_AWAY in (HTTP / "templates" / template).read_text("utf-8"):
         return ""
     return "form-action 'none'; " if template in WITHOUT_FORMS else "form-action 'self'; "
 

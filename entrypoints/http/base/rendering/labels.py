@@ -10,9 +10,9 @@ from core.accounts.model.platform import MfaAlertType
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
 from core.billing.model.subscriptions import SubscriptionStatus
+from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.display import to_words
 from core.kernel.proofs import Method
-from core.kernel.providers import OwnMethod
 from core.programs.model.credentials import CredentialKind
 from entrypoints.http.base.context import ports
 
@@ -26,12 +26,6 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             ServiceType.MOBILE: "Mobile app",
             ServiceType.DESKTOP: "Desktop app",
             ServiceType.API: "API",
-        },
-        OwnMethod: {
-            OwnMethod.PASSWORD: "Password",
-            OwnMethod.EMAIL: "Email",
-            OwnMethod.SAML: "SAML",
-            OwnMethod.OWNER_RECOVERY: "Link from the server",
         },
         EnrollmentOrigin: {
             EnrollmentOrigin.SELF: "The user",
@@ -69,7 +63,8 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
 )
 
 
-_SECOND_METHODS: Final[Labels] = {Method.TOTP: "Authenticator app", Method.BACKUP_CODE: "Backup code"}
+# Of the ways to sign in whose names are no words
+WAYS: Final[Labels] = {Method.OWNER_RECOVERY: "Link from the server", Method.TOTP: "Authenticator app", LOGIN_PROVIDER: "SAML"}
 
 
 def label(value: str, labels: Labels | None = None) -> str:
@@ -80,5 +75,5 @@ def label(value: str, labels: Labels | None = None) -> str:
 
 
 def sign_in_methods() -> Labels:
-    """Return the labels of the ways to sign in: our own ones, and the identity providers."""
-    return {**LABELS[OwnMethod], **_SECOND_METHODS, **ports().policy.provider_names}
+    """Return the labels of the ways to sign in that have one: our own ones, and the identity providers."""
+    return {**WAYS, **ports().policy.provider_names}

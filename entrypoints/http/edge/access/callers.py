@@ -26,7 +26,7 @@ from core.kernel.access import (
 from core.kernel.callers import Person, ServiceAccountCaller
 from core.kernel.errors import SessionEnded, Unauthenticated, refuse
 from core.kernel.page_paths import ORGANIZATIONS_PATH
-from entrypoints.http.base.context import agent, anonymous, app_context, current_request, ports, request_record
+from entrypoints.http.base.context import anonymous, app_context, current_request, ports, request_record
 from entrypoints.http.base.cookies import session_cookie
 from entrypoints.http.base.redirects import to_sign_in
 from entrypoints.http.edge.access.declaration import Access, ApplicationTokens
@@ -80,21 +80,14 @@ def _required(access: Access) -> Requirement:
 
 async def as_person(access: Access, *, allow_former_users: bool = False) -> None:
     user = await callers.authenticate(
-        ports(),
-        await presented_token(),
-        _required(access),
-        address=request_record().address,
-        agent=agent(),
-        allow_former_users=allow_former_users,
+        ports(), anonymous(), await presented_token(), _required(access), allow_former_users=allow_former_users
     )
     _record_organization(user)
     await _authorize_user(user, access)
 
 
 async def as_person_with_profile(access: Access) -> None:
-    user, g.own_profile = await callers.authenticate_with_profile(
-        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
-    )
+    user, g.own_profile = await callers.authenticate_with_profile(ports(), anonymous(), await presented_token(), _required(access))
     _record_organization(user)
     await _authorize_user(user, access)
 
@@ -125,7 +118,7 @@ async def as_browser(access: Access, load: Callable[..., Awaitable[Person]] = br
     if cookie is None:
         return to_sign_in()
     try:
-        user = await load(ports(), cookie, address=request_record().address, agent=agent())
+        user = await load(ports(), anonymous(), cookie)
     except SessionEnded:
         return to_sign_in()
     await _authorize_user(user, access)
@@ -142,9 +135,7 @@ async def as_browser_of_member(access: Access) -> Response | None:
         return to_sign_in()
     request_record().organization = slug
     try:
-        user = await browser.authenticate_member(
-            ports(), cookie, slug, access.capability, inactive=access.inactive, address=request_record().address, agent=agent()
-        )
+        user = await browser.authenticate_member(ports(), anonymous(), cookie, slug, access.capability, inactive=access.inactive)
     except SessionEnded:
         return to_sign_in()
     except OwnMembershipNotConfirmed:
@@ -167,16 +158,12 @@ async def as_member(access: Access) -> None:
     assert access.capability is not None, "the access of a member has a capability"
     slug = (request.view_args or {})["org_slug"]
     request_record().organization = slug
-    user = await callers.authenticate_member(
-        ports(), await presented_token(), slug, _required(access), address=request_record().address, agent=agent()
-    )
+    user = await callers.authenticate_member(ports(), anonymous(), await presented_token(), slug, _required(access))
     await _authorize(user, access)
 
 
 async def as_platform_owner(access: Access) -> None:
-    user = await callers.authenticate_on_platform(
-        ports(), await presented_token(), _required(access), address=request_record().address, agent=agent()
-    )
+    user = await callers.authenticate_on_platform(ports(), anonymous(), await presented_token(), _required(access))
     if isinstance(user, Person):
         _record_organization(user)
     await _authorize(user, access)
@@ -186,7 +173,7 @@ async def as_service_key(access: Access) -> None:
     assert access.permission is not None, "the access of an API key has a permission"
     # API keys are accepted only in this header.
     key = request.headers.get("X-Api-Key") or refuse(api_keys_model.ApiKeyInvalid)
-    program = await api_keys.authenticate(ports(), key, access.permission, address=request_record().address, agent=agent())
+    program = await api_keys.authenticate(ports(), anonymous(), key, access.permission)
     request_record().caller, request_record().organization = str(program.key_id), program.service.org_slug
     g.caller = program
 

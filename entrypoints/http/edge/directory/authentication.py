@@ -8,7 +8,7 @@ from core.kernel.callers import ScimClient
 from core.kernel.values import parse_id
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.directories import ScimTokenRecord, attributes_of_filter
-from entrypoints.http.base.context import agent, app_context, request_record
+from entrypoints.http.base.context import anonymous, app_context, request_record
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.directory.log import DirectoryCall
 
@@ -17,7 +17,7 @@ async def authenticate_directory(secret: str) -> ScimClient:
     """Return the directory with this SCIM token, and have the request logged, also if it is refused."""
     token = await scim_tokens.load_record(app_context().ports, secret)
     _log_call(token)
-    return scim_tokens.authenticate(token, address=request_record().address, agent=agent())
+    return scim_tokens.authenticate(anonymous(), token)
 
 
 def _log_call(token: ScimTokenRecord) -> None:

@@ -34,7 +34,7 @@ routes = Blueprint("email_sign_in_pages", __name__)
 SENT_AGAIN: Final = "email-sent-again"  # the value of the notice cookie
 
 
-@flow_route(routes, "/sign-in/email", "POST")
+@flow_route(routes, "/sign-in/email", "POST", ("Email me a code", lambda options: options.email_sign_in))
 @anyone(limit=EMAIL_SIGN_IN)
 @describes_page(
     {

@@ -31,15 +31,15 @@ from entrypoints.http.edge.forms import read_form
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 FLOW_PATH: Final = f"{HOME_PATH}/flow/<flow_id>"
-# The buttons of the sign-in page that send the address elsewhere: label, path of the step, and whether it is there.
-OTHER_WAYS: Final[tuple[tuple[str, str, Callable[[SignInOptions], bool]], ...]] = (
-    ("Email me a code", "/sign-in/email", lambda options: options.email_sign_in),
-)
+Button = tuple[str, Callable[[SignInOptions], bool]]  # its label, and whether it is there
+OTHER_WAYS: Final[dict[str, Button]] = {}  # the buttons of the sign-in page that send the address elsewhere, by the path of the step
 View = Callable[..., Awaitable[Response]]
 
 
-def flow_route(routes: Blueprint, path: str, method: str) -> Callable[[View], View]:
-    """Register a page of a sign-in at both of its addresses."""
+def flow_route(routes: Blueprint, path: str, method: str, button: Button | None = None) -> Callable[[View], View]:
+    """Register a page of a sign-in at both of its addresses. With `button`, the sign-in page has one that posts its form there."""
+    if button is not None:
+        OTHER_WAYS[path] = button
 
     def decorate(view: View) -> View:
         for prefix, suffix in ((HOME_PATH, ""), (FLOW_PATH, "_in_flow")):
@@ -170,7 +170,7 @@ def values_of(options: SignInOptions, flow: Flow) -> dict[str, Any]:
         "providers": {ports().policy.provider_names[provider]: path for provider, path in options.providers.items()},
         "service": service.name if service else None,
         "organization_name": options.design.organization_name if options.design else None,
-        "other_ways": [way[:2] for way in OTHER_WAYS if way[2](options)],
+        "other_ways": [(label, path) for path, (label, is_there) in OTHER_WAYS.items() if is_there(options)],
         "needs_fresh_sign_in": flow.wants_fresh,
         "offers_sign_up": options.destination.offers_sign_up,
         "design": options.design,

@@ -17,7 +17,8 @@ from urllib.parse import urlencode, urlsplit
 import psycopg
 import pytest
 
-from entrypoints.http.base.rendering.form_targets import LEADING_AWAY, POSTING_AWAY
+from entrypoints.http.base.rendering.form_targets import POSTING_AWAY
+from tests.edge.test_pages import LEADING_AWAY
 from tests.proof.e2e.browser import Browser
 from tests.proof.e2e.conftest import SharedService
 from tests.proof.e2e.process import Service
