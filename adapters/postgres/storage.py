@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import trio
 
@@ -32,14 +32,12 @@ from adapters.postgres.tenancy.repositories import TenancyRepositories
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signals
-
-if TYPE_CHECKING:
-    from core.kernel.deferred import Deferred
 
 T = TypeVar("T")
 

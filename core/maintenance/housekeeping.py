@@ -3,11 +3,10 @@
 No rule relies on the deletion: every use of a row checks its expiry.
 """
 
-from __future__ import annotations
-
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from core.accounts.model.email_queue import UNDO_TTL
 from core.accounts.model.mfa import SETUP_TTL
@@ -32,18 +31,12 @@ from core.maintenance.model.housekeeping import (
     SealedColumn,
     Sweep,
 )
+from ports import Ports
+from ports.storage import Transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from ports import Ports
-    from ports.storage import Transaction
-
-    # Processes one batch in this transaction, at this time, and returns the number of items. Fewer
-    # than the size of a batch means that nothing is left.
-    ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
+# Processes one batch in this transaction, at this time, and returns the number of items. Fewer
+# than the size of a batch means that nothing is left.
+ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
 async def process_in_batches(

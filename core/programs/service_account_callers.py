@@ -3,10 +3,8 @@
 `reading` is the connection for the query. If the token has a DPoP proof, the query also uses it up.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
@@ -14,10 +12,8 @@ from core.kernel.callers import ActingServiceAccount, ServiceAccountCaller, to_a
 from core.kernel.claims import ProgramClaims
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
 from core.programs.model.service_accounts import ServiceAccountContext
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 async def authenticate_member(

@@ -3,11 +3,8 @@
 The changes that platform owners make are in `core.tenancy.governance`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import own_account
@@ -30,10 +27,8 @@ from core.tenancy.model.organizations import (
     SlugTaken,
     TooManyWaiting,
 )
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def lock_organization_for(

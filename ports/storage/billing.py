@@ -5,20 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.plans import Cancellation
+from core.applications.model.plans import Cancellation, Entitlement, SubscriptionStatus
 from core.billing.model.checkout import Checkout, CheckoutMatch, Customer
 from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.subscriptions import (
-    BillingCustomer,
-    Entitlement,
-    OwnSubscription,
-    Purchase,
-    SubscribedPlan,
-    Subscription,
-    SubscriptionStatus,
-)
+from core.billing.model.subscriptions import BillingCustomer, OwnSubscription, Purchase, SubscribedPlan, Subscription
 from core.kernel.deferred import Deferred
 from core.kernel.values import Keep, PageResult
 

@@ -8,15 +8,8 @@ from uuid import UUID
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from core.billing.model.subscriptions import (
-    AlreadySubscribed,
-    Entitlement,
-    OwnSubscription,
-    Purchase,
-    SubscribedPlan,
-    Subscription,
-    SubscriptionStatus,
-)
+from core.applications.model.plans import Entitlement, SubscriptionStatus
+from core.billing.model.subscriptions import AlreadySubscribed, OwnSubscription, Purchase, SubscribedPlan, Subscription
 from core.kernel.values import PageResult
 
 PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id")

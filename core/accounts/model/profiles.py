@@ -1,7 +1,5 @@
 """The profile of a person: the claims of OpenID Connect about them (Core, section 5.1), without email address and phone number."""
 
-from __future__ import annotations
-
 import re
 import zoneinfo
 from collections.abc import Callable, Mapping
@@ -88,10 +86,10 @@ class Profile:
         """The details that are set, by name."""
         return {name: value for name in DETAILS if (value := getattr(self, name)) is not None}
 
-    def without_details(self) -> Profile:
+    def without_details(self) -> Self:
         return replace(self, **dict.fromkeys(DETAILS))
 
-    def changed_fields(self, new: Profile) -> list[str]:
+    def changed_fields(self, new: Self) -> list[str]:
         """Return the names of the fields that differ."""
         return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]
 
@@ -111,7 +109,7 @@ class OwnProfile:
     pending_email: Email | None  # a requested new address that is not proved yet
     profile: Profile
 
-    def seen_by(self, caller: Person) -> OwnProfile:
+    def seen_by(self, caller: Person) -> Self:
         """Return the profile as the caller sees it.
 
         An application does not learn a pending address. It reads the details at the userinfo endpoint
@@ -121,7 +119,7 @@ class OwnProfile:
         if caller.service is None:
             return self
         profile = self.profile.without_details() if caller.sees("profile") else NO_PROFILE
-        return OwnProfile(self.email if caller.sees("email") else None, None, profile)
+        return type(self)(self.email if caller.sees("email") else None, None, profile)
 
 
 @dataclass(frozen=True, slots=True)

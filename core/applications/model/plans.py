@@ -1,10 +1,11 @@
-"""Plans, and the cancellations that wait for the provider."""
+"""Plans, entitlements to them, and the cancellations that wait for the provider."""
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -130,3 +131,29 @@ class Cancellation:
     org_id: UUID
     service_id: UUID
     asked_at: datetime
+
+
+class SubscriptionStatus(StrEnum):
+    """The status of a subscription, as in the API and the database."""
+
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    PAST_DUE = "past_due"
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether the subscription is active or past due. A user has at most one live subscription to a service."""
+        return self in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """The plan that a user has at a service, by subscription or because it is the service's free plan.
+
+    All fields are None if the user has no plan.
+    """
+
+    plan: str | None = None
+    status: SubscriptionStatus | None = None  # also None on the free plan
+    features: tuple[str, ...] | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres, Repositories
-from core.billing.model.subscriptions import SubscriptionStatus
+from core.applications.model.plans import SubscriptionStatus
 from core.maintenance.model.housekeeping import Sweep
 from ports.signals import NoSignals
 from tests.billing.storage.shops import PRICE, Shop, open_shop

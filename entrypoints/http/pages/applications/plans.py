@@ -7,9 +7,8 @@ from quart import Blueprint, Response
 
 from core.applications import plans, services
 from core.applications.model import plans as plans_model
-from core.applications.model.plans import Plan, PlanInUse, PlanNotFound
+from core.applications.model.plans import Plan, PlanInUse, PlanNotFound, SubscriptionStatus
 from core.billing import subscriptions
-from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.errors import Refusal, refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
