@@ -37,7 +37,7 @@ from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
 from ports.crypto import Vault
 from ports.observe import Clock
-from ports.signals import NoSignals, Signals
+from ports.signals import NoSignals, Signal, Signals
 
 T = TypeVar("T")
 
@@ -108,12 +108,12 @@ class Transaction(Repositories):
         """Notify the actors of this process about their work. Call this after the commit."""
         queued = None if self._queued is None else self._queued.value
         if queued is not None and queued.deliveries:
-            self._pending.deliveries_due()
+            self._pending.send(Signal.DELIVERIES_DUE)
         if queued is not None and queued.siem_entries:
-            self._pending.siem_entries_due()
+            self._pending.send(Signal.SIEM_ENTRIES_DUE)
         if any(event.kind.name == SIGNED_UP for event in self._events):
-            self._pending.user_signed_up()
-        self._pending.send()
+            self._pending.send(Signal.USER_SIGNED_UP)
+        self._pending.flush()
 
 
 class _Open(Generic[T]):

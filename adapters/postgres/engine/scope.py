@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar, overload
 from adapters.postgres.engine.driver import Connection
 from core.kernel.deferred import Deferred
 from ports.crypto import Vault
-from ports.signals import Signals
+from ports.signals import Signal, Signals
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -61,34 +61,10 @@ class PendingSignals:
         self._signals = signals
         self._pending: list[Callable[[], None]] = []
 
-    def send(self) -> None:
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
+        self._pending.append(partial(self._signals.send, signal, at, queued=queued))
+
+    def flush(self) -> None:
         """Send the signals to the actors. Call this after the commit."""
-        for signal in self._pending:
-            signal()
-
-    def mails_due(self, queued: Deferred[bool]) -> None:
-        self._pending.append(partial(self._signals.mails_due, queued))
-
-    def deliveries_due(self) -> None:
-        self._pending.append(self._signals.deliveries_due)
-
-    def siem_entries_due(self) -> None:
-        self._pending.append(self._signals.siem_entries_due)
-
-    def signing_keys_rotated(self) -> None:
-        self._pending.append(self._signals.signing_keys_rotated)
-
-    def invitation_due(self, at: datetime) -> None:
-        self._pending.append(partial(self._signals.invitation_due, at))
-
-    def subscription_due(self, at: datetime) -> None:
-        self._pending.append(partial(self._signals.subscription_due, at))
-
-    def subscription_in_doubt(self, at: datetime) -> None:
-        self._pending.append(partial(self._signals.subscription_in_doubt, at))
-
-    def figures_changed(self) -> None:
-        self._pending.append(self._signals.figures_changed)
-
-    def user_signed_up(self) -> None:
-        self._pending.append(self._signals.user_signed_up)
+        for send in self._pending:
+            send()
