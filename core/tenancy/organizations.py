@@ -31,14 +31,11 @@ from ports import Ports
 from ports.storage import Transaction
 
 
-async def lock_organization_for(
-    tx: Transaction, caller: OrganizationCaller, capability: Capability, *, inactive: bool = False
-) -> tuple[Organization, Rights]:
+async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> tuple[Organization, Rights]:
     """Lock the caller's organization and membership, or service account, and check the capability again (security Z-5).
 
     Return the organization and the caller's rights. Every change by a member or a service account
-    starts here, because the organization comes first in the lock order. With `inactive`, the
-    organization may have any status.
+    starts here, because the organization comes first in the lock order.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; ProgramStopped
     if the service account is no longer live.
@@ -50,7 +47,7 @@ async def lock_organization_for(
         rights = live
     else:
         raise ProgramStopped
-    require_right(rights, capability, organization.status, inactive=inactive)
+    require_right(rights, capability, organization.status)
     return organization, rights
 
 

@@ -19,11 +19,12 @@ import actors.key_reader
 import actors.mailer
 import actors.metrics_refresher
 import actors.siem_forwarder
-from actors import billing_reconciler, invitation_sweeper, subscription_sweeper
+from actors import billing_reconciler, sweep_jobs
 from actors.key_reader import key_reader
 from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
+from actors.sweeper import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
@@ -94,26 +95,12 @@ def actors_of(ports: Ports, pool: Pool, mailboxes: Mailboxes, poll: float) -> Ma
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "metrics_refresher": partial(metrics_refresher, ports, pool, mailboxes.metrics_refresher),
         "invitation_sweeper": partial(
-            invitation_sweeper.invitation_sweeper,
-            ports,
-            mailboxes.invitation_sweeper,
-            holder,
-            replace(invitation_sweeper.JOB, period=poll),
+            sweeper, ports, replace(sweep_jobs.INVITATION_EXPIRY, period=poll), mailboxes.invitation_sweeper, holder
         ),
         "subscription_sweeper": partial(
-            subscription_sweeper.subscription_sweeper,
-            ports,
-            mailboxes.subscription_sweeper,
-            holder,
-            replace(subscription_sweeper.JOB, period=poll),
+            sweeper, ports, replace(sweep_jobs.SUBSCRIPTION_EXPIRY, period=poll), mailboxes.subscription_sweeper, holder
         ),
-        "billing_reconciler": partial(
-            billing_reconciler.billing_reconciler,
-            ports,
-            mailboxes.billing_reconciler,
-            holder,
-            replace(billing_reconciler.JOB, period=poll),
-        ),
+        "billing_reconciler": partial(sweeper, ports, replace(billing_reconciler.JOB, period=poll), mailboxes.billing_reconciler, holder),
     }
 
 
