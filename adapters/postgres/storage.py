@@ -7,28 +7,13 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-from adapters.postgres.account_logs import AccountLogs
-from adapters.postgres.accounts.repositories import AccountsRepositories
-from adapters.postgres.applications.repositories import ApplicationsRepositories
 from adapters.postgres.authentication.dpop import USE, check_use, use_parameters
-from adapters.postgres.authentication.repositories import AuthenticationRepositories
 from adapters.postgres.authentication.sessions import Sessions
-from adapters.postgres.billing.repositories import BillingRepositories
 from adapters.postgres.engine.driver import Answer, Connection
 from adapters.postgres.engine.pool import Pool, translated
-from adapters.postgres.engine.scope import PendingSignals, repository
+from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
-from adapters.postgres.eventing.repositories import EventingRepositories
-from adapters.postgres.expiring_secrets import ExpiringSecrets
-from adapters.postgres.federation.repositories import FederationRepositories
-from adapters.postgres.kernel.repositories import KernelRepositories
-from adapters.postgres.maintenance.repositories import MaintenanceRepositories
-from adapters.postgres.personal_data import PersonalData
-from adapters.postgres.privacy import Privacy
-from adapters.postgres.programs.repositories import ProgramsRepositories
-from adapters.postgres.provisioning.repositories import ProvisioningRepositories
-from adapters.postgres.sealed_columns import SealedColumns
-from adapters.postgres.tenancy.repositories import TenancyRepositories
+from adapters.postgres.repositories import Repositories
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
@@ -43,28 +28,6 @@ T = TypeVar("T")
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
-
-
-class Repositories(
-    AccountsRepositories,
-    TenancyRepositories,
-    ApplicationsRepositories,
-    ProgramsRepositories,
-    BillingRepositories,
-    AuthenticationRepositories,
-    FederationRepositories,
-    ProvisioningRepositories,
-    EventingRepositories,
-    MaintenanceRepositories,
-    KernelRepositories,
-):
-    """All repositories. The ports Reading, Transaction and Autocommit each show a part of them."""
-
-    account_logs = repository(AccountLogs)
-    expiring_secrets = repository(ExpiringSecrets)
-    personal_data = repository(PersonalData)
-    privacy = repository(Privacy)
-    sealed = repository(SealedColumns)
 
 
 class Transaction(Repositories):
