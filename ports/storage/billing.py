@@ -263,30 +263,3 @@ class Subscriptions(SubscriptionsRead, Protocol):
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         """Mark at most `limit` overdue subscriptions of all organizations as expired, and return them. Locked ones are skipped."""
-
-
-# The repositories of this area, by the kind of access
-
-
-class BillingReading(Protocol):
-    """Read access to the repositories of billing."""
-
-    @property
-    def customers(self) -> CustomersRead: ...
-    @property
-    def subscriptions(self) -> SubscriptionsRead: ...
-
-
-class BillingTransaction(Protocol):
-    """The repositories of billing in a transaction."""
-
-    @property
-    def billing(self) -> Billing: ...
-    @property
-    def cancellations(self) -> Cancellations: ...
-    @property
-    def checkouts(self) -> Checkouts: ...
-    @property
-    def customers(self) -> Customers: ...
-    @property
-    def subscriptions(self) -> Subscriptions: ...
