@@ -118,23 +118,20 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 async def reencrypt(ports: Ports) -> int:
     """Encrypt again, with the active key, every value that another key encrypted. Return their number (security L-1)."""
-    count = 0
-    for column in SealedColumn:
-        after: str | None = ""
-        while after is not None:
-            async with ports.storage.transaction(by=SYSTEM) as tx:
-                renewed, after = await tx.sealed.renew(column, after, BATCH)
-            count += renewed
-    return count
+    return await _open_sealed(ports, renew=True)
 
 
 async def check_sealed(ports: Ports) -> int:
     """Decrypt every encrypted value. Return their number. Raises: SealBroken if the keys do not fit a value."""
+    return await _open_sealed(ports, renew=False)
+
+
+async def _open_sealed(ports: Ports, *, renew: bool) -> int:
     count = 0
     for column in SealedColumn:
         after: str | None = ""
         while after is not None:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                checked, after = await tx.sealed.check(column, after, BATCH)
-            count += checked
+                opened, after = await (tx.sealed.renew if renew else tx.sealed.check)(column, after, BATCH)
+            count += opened
     return count
