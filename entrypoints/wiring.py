@@ -24,12 +24,12 @@ from actors.supervisor import supervise
 from actors.sweeper import sweeper
 from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
-from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable
+from adapters.anonymizers import AnonymizerFile
 from adapters.clock import SystemClock
 from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtPipelineTokens, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
 from adapters.email.transports import MailRouter, OrganizationSmtp
-from adapters.geoip import GeoIpFile, GeoIpFileUnreadable
+from adapters.geoip import FileUnreadable, GeoIpFile
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
@@ -86,7 +86,7 @@ class Wired:
             if isinstance(file, GeoIpFile | AnonymizerFile):
                 try:
                     file.reload()
-                except (GeoIpFileUnreadable, AnonymizerFileUnreadable) as error:
+                except FileUnreadable as error:
                     log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
         log.info("files_reloaded")
 

@@ -70,7 +70,7 @@ class PlanChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTerms:
+class PlanTerms(PlanChanges):
     """The fields of a plan that a member chooses, not checked yet."""
 
     name: str
@@ -78,16 +78,6 @@ class PlanTerms:
     currency: str
     features: Sequence[str] = ()
     billing_price_id: str | None = None
-
-    def to_changes(self) -> PlanChanges:
-        """Return the changes that give an existing plan these terms."""
-        return PlanChanges(
-            name=self.name,
-            price_cents=self.price_cents,
-            currency=self.currency,
-            features=self.features,
-            billing_price_id=self.billing_price_id,
-        )
 
 
 def parse_currency(text: str) -> str:
