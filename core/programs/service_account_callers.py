@@ -30,10 +30,7 @@ async def authenticate_member(
 
     Raises: ProgramStopped if the account is not live.
     """
-    async with reading as read:
-        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
-            ProgramStopped
-        )
+    context = await _load_context(ports, claims, reading, slug)
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     account = _to_caller(claims, context, address=address, agent=agent)
     if context.acts_in is not None and context.acts_in.role is None:
@@ -61,10 +58,7 @@ async def authenticate_on_platform(
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
     organization.
     """
-    async with reading as read:
-        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
-            ProgramStopped
-        )
+    context = await _load_context(ports, claims, reading, None)
     if context.org_id is not None:
         raise NotAPlatformOwner
     account = _to_caller(claims, context, address=address, agent=agent)
@@ -77,9 +71,16 @@ async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: Abstra
 
     Raises: ProgramStopped if the account is not live, or else NeedsPerson.
     """
-    async with reading as read:
-        await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(ProgramStopped)
+    await _load_context(ports, claims, reading, None)
     raise NeedsPerson
+
+
+async def _load_context(
+    ports: Ports, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], slug: str | None
+) -> ServiceAccountContext:
+    async with reading as read:
+        now = ports.clock.now()
+        return await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, now) or refuse(ProgramStopped)
 
 
 def _to_caller(claims: ProgramClaims, context: ServiceAccountContext, *, address: str | None, agent: str | None) -> ServiceAccountCaller:
