@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import trio
 
@@ -23,8 +23,6 @@ from core.kernel.event_catalog import SIGNED_UP, Event
 from ports.crypto import Vault
 from ports.observe import Clock
 from ports.signals import NoSignals, Signal, Signals
-
-T = TypeVar("T")
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
@@ -79,19 +77,19 @@ class Transaction(Repositories):
         self._pending.flush()
 
 
-class _Open(Generic[T]):
-    """A connection in autocommit mode, wrapped in `T`, for the length of a block.
+class _Open:
+    """A connection in autocommit mode for the length of a block.
 
     It is a class, because every request uses it and a generator would cost twice as much.
     """
 
     __slots__ = ("_lease", "_wrap")
 
-    def __init__(self, pool: Pool, wrap: Callable[[Connection], T]) -> None:
+    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories]) -> None:
         self._lease = pool.connection()
         self._wrap = wrap
 
-    async def __aenter__(self) -> T:
+    async def __aenter__(self) -> Repositories:
         return self._wrap(await self._lease.__aenter__())
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -201,13 +199,10 @@ class Postgres:
             lambda connection: Transaction(connection, self._vault, self._signals, self._clock, by, in_session, self._webhook_delay),
         )
 
-    def reading(self, *, using: ProofUse | None = None) -> _Open[Repositories] | _OpenOnce:
-        return self._open() if using is None else _OpenOnce(self._pool, self._repositories, using)
+    def reading(self, *, using: ProofUse | None = None) -> _Open | _OpenOnce:
+        return self.autocommit() if using is None else _OpenOnce(self._pool, self._repositories, using)
 
-    def autocommit(self) -> _Open[Repositories]:
-        return self._open()
-
-    def _open(self) -> _Open[Repositories]:
+    def autocommit(self) -> _Open:
         return _Open(self._pool, self._repositories)
 
     def _repositories(self, connection: Connection) -> Repositories:
