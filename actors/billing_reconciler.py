@@ -1,13 +1,12 @@
-"""The actor that asks the payment provider about subscriptions in doubt, and logs repairs and problems for the operator."""
+"""The job of the actor that asks the payment provider about subscriptions in doubt. It logs repairs and problems for the operator."""
 
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final
 from uuid import UUID
 
 import structlog
 
-from actors.mailbox import TimedMailbox
-from actors.sweeper import SweepJob, sweeper
+from actors.sweeper import SweepJob
 from core.billing import reconciliation
 from core.billing.model.provider_events import NEEDS_ATTENTION, Effect
 from ports import Ports
@@ -21,11 +20,6 @@ async def reconcile(ports: Ports, holder: UUID) -> Mapping[str, int] | None:
 
 
 JOB: Final = SweepJob("billing_reconciliation", reconcile, period=60.0, next_due=reconciliation.next_due)
-
-
-async def billing_reconciler(ports: Ports, inbox: TimedMailbox, holder: UUID, job: SweepJob = JOB) -> NoReturn:
-    """Reconcile forever. `inbox` gets the times at which the provider is to be asked."""
-    await sweeper(ports, job, inbox, holder)
 
 
 def _log_effect(subscription: str, org_id: UUID | None, effect: Effect) -> None:

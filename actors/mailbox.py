@@ -22,8 +22,8 @@ class Mailbox:
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[None](1)
 
-    def post(self) -> None:
-        """Wake the actor, now or when it next waits. Callable from any task of the same Trio run."""
+    def post(self, at: datetime = NOW) -> None:
+        """Wake the actor, now or when it next waits, whatever the time. Callable from any task of the same Trio run."""
         with suppress(trio.WouldBlock):
             self._sender.send_nowait(None)
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from actors.mailbox import Mailbox, TimedMailbox
+from actors.mailbox import NOW, Mailbox, TimedMailbox
 from core.kernel.deferred import Deferred
+from ports.signals import Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +45,18 @@ class Mailboxes:
             "subscriptions_in_doubt": self.billing_reconciler,
         }
 
-    def mails_due(self, queued: Deferred[bool]) -> None:
-        if queued.value:
-            self.mailer.post()
-
-    def deliveries_due(self) -> None:
-        self.webhook_dispatcher.post()
-
-    def siem_entries_due(self) -> None:
-        self.siem_forwarder.post()
-
-    def signing_keys_rotated(self) -> None:
-        self.key_reader.post()
-
-    def invitation_due(self, at: datetime) -> None:
-        self.invitation_sweeper.post(at)
-
-    def subscription_due(self, at: datetime) -> None:
-        self.subscription_sweeper.post(at)
-
-    def subscription_in_doubt(self, at: datetime) -> None:
-        self.billing_reconciler.post(at)
-
-    def figures_changed(self) -> None:
-        self.metrics_refresher.post()
-
-    def user_signed_up(self) -> None:
-        self.metrics_refresher.post()
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
+        if queued is not None and not queued.value:
+            return
+        mailboxes: Mapping[Signal, Mailbox | TimedMailbox] = {
+            Signal.EMAIL_DUE: self.mailer,
+            Signal.DELIVERIES_DUE: self.webhook_dispatcher,
+            Signal.SIEM_ENTRIES_DUE: self.siem_forwarder,
+            Signal.SIGNING_KEYS_ROTATED: self.key_reader,
+            Signal.INVITATION_DUE: self.invitation_sweeper,
+            Signal.SUBSCRIPTION_DUE: self.subscription_sweeper,
+            Signal.SUBSCRIPTION_IN_DOUBT: self.billing_reconciler,
+            Signal.FIGURES_CHANGED: self.metrics_refresher,
+            Signal.USER_SIGNED_UP: self.metrics_refresher,
+        }
+        mailboxes[signal].post(at or NOW)

@@ -1,5 +1,7 @@
 """The actor that refreshes the gauges: the platform's figures, the connection pool, and the amount of work that is due."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -65,36 +67,23 @@ async def refresh(ports: Ports, pool: Pool) -> None:
     stats = pool.stats
     ports.metrics.pool(stats.total, stats.idle, stats.maximum)
     await _refresh_figures(ports)
-    await _refresh_queue_depth(ports)
-    await _refresh_mail_queue(ports)
-
-
-async def _refresh_figures(ports: Ports) -> None:
-    try:
-        figures = await platform.get_figures(ports)
-    except Outage as outage:
-        _log_outage("figures", outage)
-    else:
-        ports.metrics.platform(figures.active_users, figures.organizations, figures.mfa_enabled_users)
-
-
-async def _refresh_queue_depth(ports: Ports) -> None:
-    try:
-        due = await platform.count_due_jobs(ports)
-    except Outage as outage:
-        _log_outage("queue_depth", outage)
-    else:
-        ports.metrics.queue_depth(due)
-
-
-async def _refresh_mail_queue(ports: Ports) -> None:
-    try:
+    with _logged_outage("queue_depth"):
+        ports.metrics.queue_depth(await platform.count_due_jobs(ports))
+    with _logged_outage("mail_queue"):
         backlog = await email_queue.measure_backlog(ports)
-    except Outage as outage:
-        _log_outage("mail_queue", outage)
-    else:
         ports.metrics.mail_queue(backlog.depth, backlog.age.total_seconds())
 
 
-def _log_outage(gauges: str, outage: Outage) -> None:
-    log.warning("gauge_not_refreshed", gauges=gauges, outage=describe_error(outage))
+async def _refresh_figures(ports: Ports) -> None:
+    with _logged_outage("figures"):
+        figures = await platform.get_figures(ports)
+        ports.metrics.platform(figures.active_users, figures.organizations, figures.mfa_enabled_users)
+
+
+@contextmanager
+def _logged_outage(gauges: str) -> Iterator[None]:
+    """Log an outage that happens in the block, and continue after the block."""
+    try:
+        yield
+    except Outage as outage:
+        log.warning("gauge_not_refreshed", gauges=gauges, outage=describe_error(outage))

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from adapters.geoip import LOOKUP_ERRORS, Reader, open_reader
+from adapters.geoip import LOOKUP_ERRORS, FileUnreadable, Reader, open_reader
 
 METADATA_MARKER: Final = b"\xab\xcd\xefMaxMind.com"
 METADATA_SIZE: Final = 128 * 1024  # the marker is in the last 128 KiB of a file (MaxMind DB format 2.0)
@@ -18,10 +18,6 @@ CHECKED_RECORDS: Final = 1000  # of a file in MaxMind's format at start
 MAX_SHOWN: Final = 50  # characters of a line in an error
 MAPPED: Final = IPv6Network("::ffff:0:0/96")  # IPv4 addresses as IPv6 addresses
 MAPPED_BITS: Final = 96
-
-
-class AnonymizerFileUnreadable(Exception):
-    """The file cannot be used. The text has its path and the reason."""
 
 
 class NoAnonymizers:
@@ -73,7 +69,7 @@ class AnonymizerDatabase:
 class AnonymizerFile:
     """Implements `ports.outside.Anonymizers` with a file in one of the two formats, which can be replaced.
 
-    Raises: AnonymizerFileUnreadable.
+    Raises: FileUnreadable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +77,7 @@ class AnonymizerFile:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again. If it is not usable, continue with the last one. Raises: AnonymizerFileUnreadable."""
+        """Read the file again. If it is not usable, continue with the last one. Raises: FileUnreadable."""
         self._anonymizers = open_anonymizers(self._path)
 
     def has(self, address: str | None) -> bool:
@@ -91,7 +87,7 @@ class AnonymizerFile:
 def open_anonymizers(path: Path) -> AnonymizerNetworks | AnonymizerDatabase:
     """Open the file of the networks of VPNs and proxies. Its content decides about its format.
 
-    Raises: AnonymizerFileUnreadable.
+    Raises: FileUnreadable.
     """
     try:
         with path.open("rb") as file:
@@ -100,9 +96,9 @@ def open_anonymizers(path: Path) -> AnonymizerNetworks | AnonymizerDatabase:
                 return AnonymizerDatabase(_open_database(path))
         networks = [*_read_networks(path, path.read_bytes())]
     except OSError as error:
-        raise AnonymizerFileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+        raise FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
     if not networks:
-        raise AnonymizerFileUnreadable(f"{path} has no networks")
+        raise FileUnreadable(f"{path} has no networks")
     return AnonymizerNetworks(networks)
 
 
@@ -111,10 +107,10 @@ def _open_database(path: Path) -> Reader:
         reader = open_reader(path)
         records = [record for _, record in islice(reader, CHECKED_RECORDS)]
     except LOOKUP_ERRORS:
-        raise AnonymizerFileUnreadable(f"{path} is damaged, or not a file in MaxMind's format") from None
+        raise FileUnreadable(f"{path} is damaged, or not a file in MaxMind's format") from None
     # Another file, such as one of cities, would silently flag no address.
     if not any(isinstance(record, dict) and not record.keys().isdisjoint(FLAGS) for record in records):
-        raise AnonymizerFileUnreadable(f"{path} has no flags such as {FLAGS[0]}: use a file of anonymous networks")
+        raise FileUnreadable(f"{path} has no flags such as {FLAGS[0]}: use a file of anonymous networks")
     return reader
 
 
@@ -122,7 +118,7 @@ def _read_networks(path: Path, content: bytes) -> Iterator[IPv4Network | IPv6Net
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise AnonymizerFileUnreadable(f"{path} is neither a text file nor a file in MaxMind's format") from None
+        raise FileUnreadable(f"{path} is neither a text file nor a file in MaxMind's format") from None
     for number, line in enumerate(text.splitlines(), 1):
         network = line.partition("#")[0].strip()
         if network:
@@ -130,7 +126,7 @@ def _read_networks(path: Path, content: bytes) -> Iterator[IPv4Network | IPv6Net
                 yield ip_network(network, strict=False)
             except ValueError:
                 shown = network[:MAX_SHOWN]
-                raise AnonymizerFileUnreadable(f"{path}, line {number}: {shown!r} is not a network such as 192.0.2.0/24") from None
+                raise FileUnreadable(f"{path}, line {number}: {shown!r} is not a network such as 192.0.2.0/24") from None
 
 
 def _parse(address: str | None) -> IPv4Address | IPv6Address | None:

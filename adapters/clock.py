@@ -7,5 +7,4 @@ class SystemClock:
     """Implements `ports.observe.Clock` with the clock of the operating system."""
 
     def now(self) -> datetime:
-        """Return the current time in UTC, with its time zone."""
         return datetime.now(UTC)

@@ -19,7 +19,7 @@ LOOKUP_ERRORS: Final = (maxminddb.InvalidDatabaseError, RecursionError, TypeErro
 Reader = maxminddb.Reader
 
 
-class GeoIpFileUnreadable(Exception):
+class FileUnreadable(Exception):
     """The file cannot be used. The text has its path and the reason."""
 
 
@@ -43,7 +43,7 @@ class GeoIpFile:
 
     The file is mapped into memory. To replace it, rename the new file over it and reload.
 
-    Raises: GeoIpFileUnreadable.
+    Raises: FileUnreadable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,15 +51,15 @@ class GeoIpFile:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again. If it is not usable, continue with the last one. Raises: GeoIpFileUnreadable."""
+        """Read the file again. If it is not usable, continue with the last one. Raises: FileUnreadable."""
         path = self._path
         try:
             reader = open_reader(path)
             reader.get("0.0.0.1")  # a truncated file can be opened, but not read
         except OSError as error:
-            raise GeoIpFileUnreadable(f"{path} cannot be read: {error.strerror}") from None
+            raise FileUnreadable(f"{path} cannot be read: {error.strerror}") from None
         except LOOKUP_ERRORS:
-            raise GeoIpFileUnreadable(f"{path} is not a file in MaxMind's format") from None
+            raise FileUnreadable(f"{path} is not a file in MaxMind's format") from None
         self._reader = reader
 
     def locate(self, address: str | None) -> Location | None:

@@ -152,7 +152,6 @@ class PrometheusMetrics:
             self._initialize(latest)
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an HTTP request that ended. `route` is the template of the route, and never the path itself."""
         key = (method, route, status // 100)
         observe = self._observe_http.get(key)
         if observe is None:
@@ -160,30 +159,24 @@ class PrometheusMetrics:
         observe(seconds)
 
     def login_failed(self, reason: LoginFailure) -> None:
-        """Count a refused login."""
         with self._using_own_files():
             self._login_failures.labels(reason).inc()
 
     def token_issued(self) -> None:
-        """Count an issued access token."""
         self._tokens.inc()
 
     def job_done(self, job_type: str, seconds: float) -> None:
-        """Count a piece of background work that ended, successfully or not."""
         with self._using_own_files():
             self._jobs.labels(job_type).observe(seconds)
 
     def mail_attempt_failed(self) -> None:
-        """Count an attempt to send an email that failed."""
         self._mail_failures.inc()
 
     def mail_ended(self, outcome: EmailOutcome) -> None:
-        """Count an email that left the queue."""
         with self._using_own_files():
             self._mails.labels(outcome).inc()
 
     def mail_queue(self, depth: int, age: float) -> None:
-        """Set the number of emails that could not be sent yet, and the time in seconds that the oldest of them has waited."""
         self._mail_depth.set(depth)
         self._mail_age.set(age)
 
@@ -193,34 +186,27 @@ class PrometheusMetrics:
             self._restarts.labels(actor, reason).inc()
 
     def siem_failed(self, reason: str) -> None:
-        """Count a failed attempt to forward an audit log to a SIEM. `reason` is from a fixed set."""
         with self._using_own_files():
             self._siem_failures.labels(reason).inc()
 
     def siem_dropped(self, entries: int) -> None:
-        """Count entries that were dropped because their SIEM did not accept them for too long."""
         self._siem_drops.inc(entries)
 
     def webhook_delivered(self, seconds: float) -> None:
-        """Count a delivery that a webhook accepted, with the time since its event."""
         self._deliveries.observe(seconds)
 
     def logout_notified(self, seconds: float) -> None:
-        """Count a logout notice that an application accepted, with the time since the end of the session."""
         self._logout_notices.observe(seconds)
 
     def queue_depth(self, depth: int) -> None:
-        """Set the number of pieces of background work that are due."""
         self._queue_depth.set(depth)
 
     def pool(self, total: int, idle: int, maximum: int) -> None:
-        """Set the numbers of database connections of this process."""
         self._connections.set(total)
         self._idle_connections.set(idle)
         self._max_connections.set(maximum)
 
     def platform(self, active_users: int, organizations: int, mfa_enabled_users: int) -> None:
-        """Set the platform's gauges."""
         self._users.set(active_users)
         self._organizations.set(organizations)
         self._mfa_users.set(mfa_enabled_users)

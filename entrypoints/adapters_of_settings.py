@@ -7,11 +7,11 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable, NoAnonymizers
+from adapters.anonymizers import AnonymizerFile, NoAnonymizers
 from adapters.crypto import AesVault, generate_key, parse_keys
 from adapters.email.mime import parse_sender
 from adapters.email.transports import FolderTransport, SmtpTransport
-from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
+from adapters.geoip import FileUnreadable, GeoIpFile, NoGeoIp
 from adapters.http.guard import AllowedTarget, parse_allowed_targets
 from adapters.http.payments import PaymentSettings
 from adapters.postgres.engine.connecting import parse_address
@@ -157,7 +157,7 @@ def geoip(settings: Settings) -> NoGeoIp | GeoIpFile:
         return NoGeoIp()
     try:
         return GeoIpFile(settings.geoip_database)
-    except GeoIpFileUnreadable as error:
+    except FileUnreadable as error:
         raise SettingsInvalid(f"SSO_GEOIP_DATABASE is not usable: {error}.") from None
 
 
@@ -167,7 +167,7 @@ def anonymizers(settings: Settings) -> NoAnonymizers | AnonymizerFile:
         return NoAnonymizers()
     try:
         return AnonymizerFile(settings.anonymizer_networks_file)
-    except AnonymizerFileUnreadable as error:
+    except FileUnreadable as error:
         raise SettingsInvalid(f"SSO_ANONYMIZER_NETWORKS_FILE is not usable: {error}.") from None
 
 

@@ -10,29 +10,26 @@ from typing import NoReturn
 import structlog
 import trio
 
+from actors import billing_reconciler, sweep_jobs
 from actors.actor_states import ActorStates
-from actors.billing_reconciler import billing_reconciler
-from actors.eraser import eraser
-from actors.housekeeper import housekeeper
-from actors.invitation_sweeper import invitation_sweeper
 from actors.key_reader import key_reader
 from actors.listener import listener
 from actors.logout_notifier import logout_notifier
+from actors.mailbox import TimedMailbox
 from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
-from actors.secret_announcer import secret_announcer
 from actors.siem_forwarder import siem_forwarder
-from actors.subscription_sweeper import subscription_sweeper
 from actors.supervisor import supervise
+from actors.sweeper import sweeper
 from actors.turns import Turns, record_progress
 from actors.webhook_dispatcher import webhook_dispatcher
-from adapters.anonymizers import AnonymizerFile, AnonymizerFileUnreadable
+from adapters.anonymizers import AnonymizerFile
 from adapters.clock import SystemClock
 from adapters.crypto import Argon2Passwords, JwtClientAssertions, JwtDpopProofs, JwtPipelineTokens, JwtTokens, TotpCodes, X509Certificates
 from adapters.email.message import EmailTemplates
 from adapters.email.transports import MailRouter, OrganizationSmtp
-from adapters.geoip import GeoIpFile, GeoIpFileUnreadable
+from adapters.geoip import FileUnreadable, GeoIpFile
 from adapters.http.client_keys import HttpClientKeys, HttpIssuerKeys
 from adapters.http.guard import Guard, shorten_resolver_timeouts
 from adapters.http.lazy_sender import LazySender
@@ -89,7 +86,7 @@ class Wired:
             if isinstance(file, GeoIpFile | AnonymizerFile):
                 try:
                     file.reload()
-                except (GeoIpFileUnreadable, AnonymizerFileUnreadable) as error:
+                except FileUnreadable as error:
                     log.error("file_not_reloaded", reason=str(error))  # noqa: TRY400 (the traceback adds nothing)
         log.info("files_reloaded")
 
@@ -220,12 +217,12 @@ def start_actors(nursery: trio.Nursery, wired: Wired) -> None:
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "logout_notifier": partial(logout_notifier, ports, mailboxes.logout_notifier),
         "siem_forwarder": partial(siem_forwarder, ports, mailboxes.siem_forwarder),
-        "eraser": partial(eraser, ports, holder),
-        "housekeeper": partial(housekeeper, ports, holder),
-        "invitation_sweeper": partial(invitation_sweeper, ports, mailboxes.invitation_sweeper, holder),
-        "subscription_sweeper": partial(subscription_sweeper, ports, mailboxes.subscription_sweeper, holder),
-        "secret_announcer": partial(secret_announcer, ports, holder),
-        "billing_reconciler": partial(billing_reconciler, ports, mailboxes.billing_reconciler, holder),
+        "eraser": partial(sweeper, ports, sweep_jobs.ERASURE, TimedMailbox(), holder),
+        "housekeeper": partial(sweeper, ports, sweep_jobs.HOUSEKEEPING, TimedMailbox(), holder),
+        "invitation_sweeper": partial(sweeper, ports, sweep_jobs.INVITATION_EXPIRY, mailboxes.invitation_sweeper, holder),
+        "subscription_sweeper": partial(sweeper, ports, sweep_jobs.SUBSCRIPTION_EXPIRY, mailboxes.subscription_sweeper, holder),
+        "secret_announcer": partial(sweeper, ports, sweep_jobs.SECRET_ANNOUNCEMENT, TimedMailbox(), holder),
+        "billing_reconciler": partial(sweeper, ports, billing_reconciler.JOB, mailboxes.billing_reconciler, holder),
         "metrics_refresher": partial(metrics_refresher, ports, wired.pool, mailboxes.metrics_refresher),
     }
     assert actors.keys() == {*ACTORS}, "the metrics have a series for each actor"

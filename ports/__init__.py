@@ -8,14 +8,13 @@ from ports.installation import Installation
 from ports.observe import Clock, Metrics
 from ports.outside import (
     Anonymizers,
-    ClientKeys,
     EmailTemplates,
     GeoIp,
     HttpSender,
     IdentityProviders,
-    IssuerKeys,
     MailTransport,
     Payments,
+    PublishedKeys,
     TxtRecords,
     UserAgentParser,
 )
@@ -43,8 +42,8 @@ class Ports:
     providers: IdentityProviders
     payments: Payments
     sender: HttpSender
-    client_keys: ClientKeys
-    issuer_keys: IssuerKeys
+    client_keys: PublishedKeys
+    issuer_keys: PublishedKeys
     user_agents: UserAgentParser
     geoip: GeoIp
     anonymizers: Anonymizers

@@ -164,12 +164,7 @@ class PipelineTokens(Protocol):
         """Return the claim `iss` without verifying anything, or None if there is none."""
 
     def read(self, token: str, keys: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Verify the type and the signature of a token and return its claims, which the caller checks.
-
-        Only the algorithms of `client_settings.ASSERTION_ALGORITHMS` are accepted. `typ` is `JWT` or missing.
-
-        Raises: ClientAssertionInvalid; AssertionKeyUnknown if none of the keys signed it.
-        """
+        """Verify a token, and return its claims, as `ClientAssertions.read` does."""
 
 
 class DpopProofs(Protocol):

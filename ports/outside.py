@@ -109,33 +109,21 @@ class HttpSender(Protocol):
         """
 
 
-class ClientKeys(Protocol):
-    """The public keys that OAuth clients publish at URLs of their own (RFC 7517; security W-1).
+class PublishedKeys(Protocol):
+    """The public keys that other parties publish: OAuth clients at URLs of their own (RFC 7517), or issuers (security W-1).
 
-    They are cached for an hour. A URL from which they could not be fetched is not tried again for a minute.
+    Issuers sign tokens of pipelines. Their URL leads to their metadata (OpenID Connect Discovery). Keys
+    are cached for an hour. A URL from which they could not be fetched is not tried again for a minute.
     """
 
     async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return the keys, and whether they were fetched now. It returns within 5 s. Raises: ClientAssertionInvalid."""
+        """Return the keys, and whether they were fetched now, with at most two requests of 5 s. Raises: ClientAssertionInvalid."""
 
     async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
         """Return keys that are newer than `keys`, or None if they were fetched for this reason less than a minute ago.
 
         Raises: ClientAssertionInvalid.
         """
-
-
-class IssuerKeys(Protocol):
-    """The public keys of issuers that sign tokens of pipelines, found by their metadata (OpenID Connect Discovery; security W-1).
-
-    They are cached like `ClientKeys`.
-    """
-
-    async def get(self, url: str) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """Return the keys of the issuer, and whether they were fetched now. It returns within 10 s. Raises: ClientAssertionInvalid."""
-
-    async def get_newer(self, url: str, keys: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]] | None:
-        """Return keys that are newer than `keys`, as `ClientKeys.get_newer` does. Raises: ClientAssertionInvalid."""
 
 
 class IdentityProviders(Protocol):

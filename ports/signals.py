@@ -8,54 +8,39 @@ passes all reports on after its commit. So no caller can forget a signal or send
 """
 
 from datetime import datetime
+from enum import Enum, auto
 from typing import Protocol
 
 from core.kernel.deferred import Deferred
 
 
+class Signal(Enum):
+    """A kind of work. The work of a signal with a time falls due at this time."""
+
+    EMAIL_DUE = auto()
+    DELIVERIES_DUE = auto()  # deliveries to webhooks were queued, or a webhook became active
+    SIEM_ENTRIES_DUE = auto()  # audit log entries were queued for a SIEM
+    SIGNING_KEYS_ROTATED = auto()  # another signing key is in use
+    INVITATION_DUE = auto()  # an invitation expires at a time
+    SUBSCRIPTION_DUE = auto()  # the period of a subscription ends at a time
+    # The payment provider is to be asked about a subscription or a checkout at a time. A subscription
+    # that has to be canceled at the provider counts too.
+    SUBSCRIPTION_IN_DOUBT = auto()
+    FIGURES_CHANGED = auto()  # the number of accounts, organizations or accounts with a second factor
+    USER_SIGNED_UP = auto()  # or an API key created one: the internal event UserSignupSuccess
+
+
 class Signals(Protocol):
-    """The receivers of signals. No method waits or fails."""
+    """The receiver of signals."""
 
-    def mails_due(self, queued: Deferred[bool]) -> None:
-        """Report that an email was queued. After the commit, `queued` has a value if the email is due now, and None if it is due later."""
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
+        """Report work, which falls due at this time. Return at once, and never fail.
 
-    def deliveries_due(self) -> None:
-        """Report that deliveries to webhooks were queued, or that a webhook became active."""
-
-    def siem_entries_due(self) -> None:
-        """Report that audit log entries were queued for a SIEM."""
-
-    def signing_keys_rotated(self) -> None:
-        """Report that another signing key is in use."""
-
-    def invitation_due(self, at: datetime) -> None:
-        """Report that an invitation expires at this time."""
-
-    def subscription_due(self, at: datetime) -> None:
-        """Report that the period of a subscription ends at this time."""
-
-    def subscription_in_doubt(self, at: datetime) -> None:
-        """Report that the payment provider is to be asked about a subscription or a checkout at this time.
-
-        A subscription that has to be canceled at the provider counts too.
+        If `queued` is given, nothing is reported if it has no value after the commit.
         """
-
-    def figures_changed(self) -> None:
-        """Report that the number of accounts, organizations or accounts with a second factor changed."""
-
-    def user_signed_up(self) -> None:
-        """Report that a user signed up, or that an API key created one: the internal event UserSignupSuccess."""
 
 
 class NoSignals:
     """The signals of a process that runs no actors, such as a command."""
 
-    def mails_due(self, queued: Deferred[bool]) -> None: ...
-    def deliveries_due(self) -> None: ...
-    def siem_entries_due(self) -> None: ...
-    def signing_keys_rotated(self) -> None: ...
-    def invitation_due(self, at: datetime) -> None: ...
-    def subscription_due(self, at: datetime) -> None: ...
-    def subscription_in_doubt(self, at: datetime) -> None: ...
-    def figures_changed(self) -> None: ...
-    def user_signed_up(self) -> None: ...
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None: ...

@@ -53,17 +53,14 @@ class AccessTokens(SignedTokens):
 
     @property
     def issuer(self) -> str:
-        """The issuer of all tokens, which is the base URL."""
         return self._base_url
 
     @property
     def api_audience(self) -> str:
-        """The audience of tokens for our own API, as they are issued now."""
         return self._audience
 
     @property
     def userinfo_audience(self) -> str:
-        """The URL of the userinfo endpoint."""
         return self._userinfo
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
@@ -130,10 +127,6 @@ class AccessTokens(SignedTokens):
         return self._audience if claims.client_id is None else str(claims.client_id)
 
     def read(self, token: str, now: datetime, *, for_any_audience: bool = False) -> Claims | ProgramClaims:
-        """Verify an access token of a user or a program and return its claims.
-
-        Raises: TokenInvalid, WrongToken, TokenExpired, UnknownKey.
-        """
         token_hash = digest(token)
         verified = self._verified.get(token_hash)
         if verified is None:

@@ -24,15 +24,12 @@ class X509Certificates:
         self._generation = trio.CapacityLimiter(1)
 
     async def create(self, organization: str, name: str, now: datetime, years: int) -> SamlCertificate:
-        """Return a new RSA key of 2048 bits and its self-signed certificate."""
         return await trio.to_thread.run_sync(_create, organization, name, now, years, limiter=self._generation)
 
     async def read(self, pem: str) -> str:
-        """Return a service's certificate in canonical PEM. Raises: SloCertificateInvalid."""
         return await trio.to_thread.run_sync(_read, pem, limiter=self._generation)
 
     async def valid_until(self, pem: str) -> datetime:
-        """Return the end of the validity of a certificate that `read` returned, in UTC."""
         return await trio.to_thread.run_sync(_valid_until, pem, limiter=self._generation)
 
 

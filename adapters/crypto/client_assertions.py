@@ -13,23 +13,45 @@ from core.federation.oauth.model.clients import AssertionKeyUnknown, ClientAsser
 _ALGORITHM_OF_TYPE: Final = {type_: algorithm for algorithm, type_ in KEY_TYPES.items()}
 
 
-class JwtClientAssertions:
-    """Implements `ports.crypto.ClientAssertions` with PyJWT."""
+class _Verifier:
+    """A verifier of the tokens of other parties."""
 
     def __init__(self) -> None:
         self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
 
-    def subject(self, assertion: str) -> str | None:
+    def read(self, assertion: str, keys: Keys) -> dict[str, Any]:
+        _check_form(assertion)
+        try:
+            header = self._jws.get_unverified_header(assertion)
+        except (jwt.InvalidTokenError, ValueError):
+            raise ClientAssertionInvalid("it is not a signed JWT") from None
+        algorithm = header.get("alg")
+        if algorithm not in ASSERTION_ALGORITHMS:
+            raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
+        # Each kind of our own tokens has another type (RFC 8725 section 3.11).
+        if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
+            raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
+        try:
+            return _parse(self._jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
+        except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
+            raise AssertionKeyUnknown from None
+        except (KeyUnusable, jwt.InvalidTokenError, ValueError):
+            raise ClientAssertionInvalid("its signature cannot be verified with the key") from None
+
+    def _unverified(self, assertion: str, claim: str) -> str | None:
         try:
             _check_form(assertion)
-            raw = self._jws.decode_complete(assertion, options={"verify_signature": False})["payload"]
-            subject = _parse(raw).get("sub")
+            value = _parse(self._jws.decode_complete(assertion, options={"verify_signature": False})["payload"]).get(claim)
         except (ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
             return None
-        return subject if isinstance(subject, str) else None
+        return value if isinstance(value, str) else None
 
-    def read(self, assertion: str, keys: Keys) -> dict[str, Any]:
-        return _read(self._jws, assertion, keys)
+
+class JwtClientAssertions(_Verifier):
+    """Implements `ports.crypto.ClientAssertions` with PyJWT."""
+
+    def subject(self, assertion: str) -> str | None:
+        return self._unverified(assertion, "sub")
 
     def check_keys(self, keys: Keys) -> None:
         for key in keys:
@@ -39,46 +61,14 @@ class JwtClientAssertions:
                 raise ClientKeysInvalid from None
 
 
-class JwtPipelineTokens:
+class JwtPipelineTokens(_Verifier):
     """Implements `ports.crypto.PipelineTokens` with PyJWT.
 
     It is a verifier of its own, because other parties sign these tokens, with keys that are not ours (security J-1).
     """
 
-    def __init__(self) -> None:
-        self._jws = jwt.PyJWS(algorithms=list(ASSERTION_ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
-
     def issuer(self, token: str) -> str | None:
-        try:
-            _check_form(token)
-            issuer = _parse(self._jws.decode_complete(token, options={"verify_signature": False})["payload"]).get("iss")
-        except (ClientAssertionInvalid, jwt.InvalidTokenError, ValueError):
-            return None
-        return issuer if isinstance(issuer, str) else None
-
-    def read(self, token: str, keys: Keys) -> dict[str, Any]:
-        return _read(self._jws, token, keys)
-
-
-def _read(jws: jwt.PyJWS, assertion: str, keys: Keys) -> dict[str, Any]:
-    """Verify an assertion and return its claims. Raises: ClientAssertionInvalid, AssertionKeyUnknown."""
-    _check_form(assertion)
-    try:
-        header = jws.get_unverified_header(assertion)
-    except (jwt.InvalidTokenError, ValueError):
-        raise ClientAssertionInvalid("it is not a signed JWT") from None
-    algorithm = header.get("alg")
-    if algorithm not in ASSERTION_ALGORITHMS:
-        raise ClientAssertionInvalid("its alg must be RS256, PS256, ES256 or EdDSA")
-    # Each kind of our own tokens has another type (RFC 8725 section 3.11).
-    if not REFUSED_HEADERS.isdisjoint(header) or ("typ" in header and not has_type(header, "jwt")):
-        raise ClientAssertionInvalid("its typ must be JWT or missing, and crit, jku, jwk, x5u and x5c must be missing")
-    try:
-        return _parse(jws.decode(assertion, find_key(keys, algorithm, header.get("kid")), algorithms=[algorithm]))
-    except (NoSuchKey, jwt.InvalidSignatureError):  # a client may publish a new key under the id of the old one
-        raise AssertionKeyUnknown from None
-    except (KeyUnusable, jwt.InvalidTokenError, ValueError):
-        raise ClientAssertionInvalid("its signature cannot be verified with the key") from None
+        return self._unverified(token, "iss")
 
 
 def _check_form(assertion: str) -> None:

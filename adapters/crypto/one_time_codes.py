@@ -26,7 +26,6 @@ class TotpCodes:
     """Implements `ports.crypto.OneTimeCodes` with the defaults of pyotp: SHA-1, six digits, steps of 30 seconds."""
 
     def new_secret(self) -> str:
-        """Return 160 random bits in base32."""
         return pyotp.random_base32(_SECRET_LENGTH)
 
     def uri(self, secret: str, email: Email, issuer: str) -> str:
@@ -35,7 +34,6 @@ class TotpCodes:
         return f"otpauth://totp/{label}?{urlencode({'secret': secret, 'issuer': issuer}, quote_via=quote)}"
 
     def matching_step(self, secret: str, code: str, now: datetime) -> int | None:
-        """Return the time step of this code, or None if the code is wrong."""
         totp = _Totp(secret)
         current, match, code_bytes = totp.timecode(now), None, code.encode()
         for step in range(max(0, current - 1), current + 2):  # no early end, so that the duration reveals nothing

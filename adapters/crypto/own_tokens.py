@@ -23,7 +23,6 @@ class JwtTokens(AccessTokens):
         return self._sign(self.id_token_claims(token), ID_TOKEN, token.issued_at)
 
     def id_token_claims(self, token: IdToken) -> dict[str, Any]:
-        """Return the claims of an ID token, without signing it."""
         payload: dict[str, Any] = {
             **token.claims,
             "iss": self._base_url,
@@ -77,7 +76,6 @@ class JwtTokens(AccessTokens):
         return self._sign(payload, PRE_AUTH_TOKEN, claims.issued_at)
 
     def read_id_token_hint(self, token: str) -> IdTokenHint | None:
-        """Return the user, session and client in an ID token of ours, even if it has expired. None: it is not one of ours."""
         try:
             payload, _ = self._verify(token, ID_TOKEN, NEVER)  # also if its key has retired
             if payload.get("iss") != self._base_url or "token_use" in payload:
@@ -87,10 +85,6 @@ class JwtTokens(AccessTokens):
             return None
 
     def read_pre_auth(self, token: str, now: datetime) -> PreAuthClaims:
-        """Verify a pre-auth token and return its claims.
-
-        Raises: TokenInvalid, WrongToken, PreAuthExpired, UnknownKey.
-        """
         payload, _ = self._verify(token, PRE_AUTH_TOKEN, now)
         get = payload.get
         if get("iss") != self._base_url or get("aud") != self._base_url + PRE_AUTH_PATH or get("token_use") != "preauth":

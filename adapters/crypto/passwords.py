@@ -31,7 +31,6 @@ class Argon2Passwords:
         self._threads = LowPriorityThreads("argon2", concurrency, queue)
 
     async def hash(self, password: str) -> str:
-        """Return a new hash as a PHC string. Raises: Limited."""
         return await self._threads.run(partial(_hash, password.encode(), self._cost))
 
     async def verify(self, password_hash: str | None, password: str) -> bool:
@@ -44,7 +43,6 @@ class Argon2Passwords:
         return matches and password_hash is not None
 
     def is_outdated(self, password_hash: str) -> bool:
-        """Return whether the hash was made with other parameters than the current ones."""
         return _parse_phc(password_hash)[0] != self._cost
 
     def new_salt(self) -> bytes:
@@ -56,7 +54,6 @@ class Argon2Passwords:
         return _SALT.pack(cost.memory_kib, cost.time_cost, cost.parallelism) + secrets.token_bytes(_SALT_BYTES)
 
     async def derive(self, secret: str, salt: bytes) -> bytes:
-        """Return 32 bytes derived from this secret and this salt. Raises: Limited."""
         return await self._threads.run(partial(_derive, secret.encode(), salt))
 
     def close(self) -> None:

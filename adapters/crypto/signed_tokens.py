@@ -63,16 +63,10 @@ class SignedTokens:
         return self._loaded_at
 
     def begin_load(self) -> int:
-        """Return the number of a load of the keys. The caller reads them after this call."""
         self._begun_loads += 1
         return self._begun_loads
 
     def use(self, keys: Sequence[SigningKey], now: datetime, load: int | None = None) -> None:
-        """Replace the keys. `choose_signing_key` says which one signs. Those that have retired verify only hints.
-
-        The keys of a load are ignored if the keys of a later load are already used: they can include a key
-        that was removed. Without `load`, the keys were read just now.
-        """
         number = self.begin_load() if load is None else load
         if number < self._used_load:
             return
@@ -85,7 +79,6 @@ class SignedTokens:
         self._loaded_at = now
 
     def signing_kid(self, now: datetime) -> str | None:
-        """Return the id of the key that signs at this time, or None if there is none."""
         chosen = choose_signing_key(self._published, now)
         return None if chosen is None else chosen.kid
 

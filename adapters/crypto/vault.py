@@ -46,13 +46,11 @@ class AesVault:
         self._derived: dict[tuple[str, str, str], AESGCM] = {}
 
     def seal(self, plaintext: bytes, context: SecretContext) -> bytes:
-        """Encrypt a value with the active key."""
         nonce = os.urandom(_NONCE)
         head = bytes((_VERSION, len(self._active))) + self._active.encode()
         return head + nonce + self._cipher(self._active, context).encrypt(nonce, plaintext, _associated_data(context, self._active))
 
     def open(self, sealed: bytes, context: SecretContext) -> bytes:
-        """Decrypt a value. Raises: SealBroken."""
         key_id, start = _key_id(sealed)
         if key_id is None:
             _fail(context, "is not an encrypted value")
@@ -65,7 +63,6 @@ class AesVault:
             _fail(context, f"cannot be decrypted with the key {key_id!r}: it was changed, or copied from another row or column")
 
     def is_current(self, sealed: bytes) -> bool:
-        """Return whether the value was encrypted with the active key."""
         return _key_id(sealed)[0] == self._active
 
     def _cipher(self, key_id: str, context: SecretContext) -> AESGCM:

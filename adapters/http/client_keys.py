@@ -85,7 +85,7 @@ class FetchedKeys:
 
 
 class HttpClientKeys(FetchedKeys):
-    """Implements `ports.outside.ClientKeys`."""
+    """Implements `ports.outside.PublishedKeys` for OAuth clients."""
 
     keys_name = "the keys at the client's jwks_uri"
 
@@ -94,7 +94,7 @@ class HttpClientKeys(FetchedKeys):
 
 
 class HttpIssuerKeys(FetchedKeys):
-    """Implements `ports.outside.IssuerKeys`: two requests, for the metadata of an issuer and for its keys."""
+    """Implements `ports.outside.PublishedKeys` for issuers: two requests, for the metadata of an issuer and for its keys."""
 
     keys_name = "the keys of its issuer"
 

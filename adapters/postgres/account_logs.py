@@ -1,6 +1,7 @@
 """The logs about an account: second factors and privacy."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import LiteralString, TypeVar
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository, Row
@@ -8,8 +9,7 @@ from core.eventing.model.audit import DELETED_ACCOUNT, AuditActor
 from core.kernel.values import Page, PageResult
 from core.privacy.model.personal_data import MAX_LISTED, MfaLogEntry, PrivacyLogEntry
 
-COUNT: Final = "select count(*) from (select from {} where user_id = %(user_id)s limit %(most)s) counted"
-NEWEST: Final = "select * from {} where user_id = %(user_id)s order by created_at desc, id desc limit %(limit)s offset %(offset)s"
+T = TypeVar("T")
 
 
 def to_mfa_log_entry(row: Row) -> MfaLogEntry:
@@ -33,26 +33,27 @@ class AccountLogs(Repository):
     """Implements the port AccountLogsRead."""
 
     async def mfa(self, user_id: UUID, page: Page) -> PageResult[MfaLogEntry]:
-        total = await self._count(COUNT.format("mfa_events"), user_id=user_id, most=MAX_LISTED)
-        if page.offset >= total:
-            return PageResult([], total)
-        sql = f"""
-            with page as ({NEWEST.format("mfa_events")})
+        entries = """
             select l.id, l.event_type, l.success, l.created_at, l.address, l.agent, l.reason,
                    l.actor_id, a.email, a.is_platform_owner, l.impersonator_id, i.email, i.is_platform_owner
-            from page l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id
-            order by l.created_at desc, l.id desc"""
-        entries = await self._all(to_mfa_log_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset)
-        return PageResult(entries, total)
+            from page l left join users a on a.id = l.actor_id left join users i on i.id = l.impersonator_id"""
+        return await self._page_of("mfa_events", entries, to_mfa_log_entry, user_id, page)
 
     async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
-        total = await self._count(COUNT.format("privacy_log"), user_id=user_id, most=MAX_LISTED)
+        entries = """
+            select l.id, l.event_type, l.created_at, l.address, l.agent, l.actor_id, a.email, a.is_platform_owner
+            from page l left join users a on a.id = l.actor_id"""
+        return await self._page_of("privacy_log", entries, to_privacy_log_entry, user_id, page)
+
+    async def _page_of(
+        self, table: LiteralString, entries: LiteralString, to_entry: Callable[[Row], T], user_id: UUID, page: Page
+    ) -> PageResult[T]:
+        count = f"select count(*) from (select from {table} where user_id = %(user_id)s limit %(most)s) counted"
+        total = await self._count(count, user_id=user_id, most=MAX_LISTED)
         if page.offset >= total:
             return PageResult([], total)
         sql = f"""
-            with page as ({NEWEST.format("privacy_log")})
-            select l.id, l.event_type, l.created_at, l.address, l.agent, l.actor_id, a.email, a.is_platform_owner
-            from page l left join users a on a.id = l.actor_id
-            order by l.created_at desc, l.id desc"""
-        entries = await self._all(to_privacy_log_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset)
-        return PageResult(entries, total)
+            with page as (
+                select * from {table} where user_id = %(user_id)s order by created_at desc, id desc limit %(limit)s offset %(offset)s)
+            {entries} order by l.created_at desc, l.id desc"""
+        return PageResult(await self._all(to_entry, sql, user_id=user_id, limit=page.limit, offset=page.offset), total)

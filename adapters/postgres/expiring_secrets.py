@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final, LiteralString
 
 from adapters.postgres.authentication.live_sessions import ACCOUNT_IS_USABLE, SESSION_NOT_ENDED
-from adapters.postgres.engine.statements import Repository, Row
+from adapters.postgres.engine.statements import Repository
 from adapters.postgres.kernel.roles import to_list
 from adapters.postgres.programs.api_resources import is_active
 from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
@@ -107,25 +107,15 @@ CLAIMS: Final[Mapping[NoticedSecret, LiteralString]] = {
 }
 
 
-def _to_secret(kind: NoticedSecret, row: Row) -> ExpiringSecret:
-    _, _, name, label, holder, holder_id, organization, org_slug, expires_at, address = row
-    return ExpiringSecret(
-        kind=kind,
-        name=name,
-        label=label,
-        holder=holder,
-        holder_id=holder_id,
-        organization=organization,
-        org_slug=org_slug,
-        expires_at=expires_at,
-        recipient=Email(address),
-    )
-
-
 class ExpiringSecrets(Repository):
     """Implements `ports.storage.maintenance.ExpiringSecrets`."""
 
     async def claim(self, kind: NoticedSecret, days: Collection[int], now: datetime, limit: int) -> list[ExpiringSecret]:
         return await self._all(
-            lambda row: _to_secret(kind, row), CLAIMS[kind], days=list(days), now=now, until=now + timedelta(days=max(days)), limit=limit
+            lambda row: ExpiringSecret(kind, Email(row[9]), *row[2:9]),
+            CLAIMS[kind],
+            days=list(days),
+            now=now,
+            until=now + timedelta(days=max(days)),
+            limit=limit,
         )

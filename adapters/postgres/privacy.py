@@ -13,6 +13,7 @@ from core.kernel.values import Email, new_id
 from core.maintenance.model.housekeeping import PersonalLog
 from core.privacy.model.personal_data import NO_ADDRESS, NO_AGENT, MembershipControl
 from core.tenancy.model.invitations import Invitation
+from ports.signals import Signal
 
 # The tables of everything that can sign in to an account or was issued for it, except the password
 # and the sessions.
@@ -236,7 +237,7 @@ class Privacy(Repository):
                              anonymized_at = %(now)s, email_changed_at = %(now)s, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s"""
         await self._run(sql, user_id=user_id, placeholder=placeholder, now=now)
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def remove_sign_in_methods(self, user_id: UUID) -> None:
         # A SAML logout in progress continues without the name ids. Services that have no logout

@@ -3,70 +3,29 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final
 
 import trio
 
-from adapters.postgres.account_logs import AccountLogs
-from adapters.postgres.accounts.repositories import AccountsRepositories
-from adapters.postgres.applications.repositories import ApplicationsRepositories
 from adapters.postgres.authentication.dpop import USE, check_use, use_parameters
-from adapters.postgres.authentication.repositories import AuthenticationRepositories
 from adapters.postgres.authentication.sessions import Sessions
-from adapters.postgres.billing.repositories import BillingRepositories
 from adapters.postgres.engine.driver import Answer, Connection
 from adapters.postgres.engine.pool import Pool, translated
-from adapters.postgres.engine.scope import PendingSignals, repository
+from adapters.postgres.engine.scope import PendingSignals
 from adapters.postgres.eventing.event_log import EventLog, QueuedWork
-from adapters.postgres.eventing.repositories import EventingRepositories
-from adapters.postgres.expiring_secrets import ExpiringSecrets
-from adapters.postgres.federation.repositories import FederationRepositories
-from adapters.postgres.kernel.repositories import KernelRepositories
-from adapters.postgres.maintenance.repositories import MaintenanceRepositories
-from adapters.postgres.personal_data import PersonalData
-from adapters.postgres.privacy import Privacy
-from adapters.postgres.programs.repositories import ProgramsRepositories
-from adapters.postgres.provisioning.repositories import ProvisioningRepositories
-from adapters.postgres.sealed_columns import SealedColumns
-from adapters.postgres.tenancy.repositories import TenancyRepositories
+from adapters.postgres.repositories import Repositories
 from core.authentication.model.dpop import ProofUse
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
+from core.kernel.deferred import Deferred
 from core.kernel.errors import StorageDown
 from core.kernel.event_catalog import SIGNED_UP, Event
 from ports.crypto import Vault
 from ports.observe import Clock
-from ports.signals import NoSignals, Signals
-
-if TYPE_CHECKING:
-    from core.kernel.deferred import Deferred
-
-T = TypeVar("T")
+from ports.signals import NoSignals, Signal, Signals
 
 ROLLBACK_DEADLINE: Final = 5.0  # seconds
 PING_DEADLINE: Final = 3.0  # seconds; readiness probes should get an answer soon
-
-
-class Repositories(
-    AccountsRepositories,
-    TenancyRepositories,
-    ApplicationsRepositories,
-    ProgramsRepositories,
-    BillingRepositories,
-    AuthenticationRepositories,
-    FederationRepositories,
-    ProvisioningRepositories,
-    EventingRepositories,
-    MaintenanceRepositories,
-    KernelRepositories,
-):
-    """All repositories. The ports Reading, Transaction and Autocommit each show a part of them."""
-
-    account_logs = repository(AccountLogs)
-    expiring_secrets = repository(ExpiringSecrets)
-    personal_data = repository(PersonalData)
-    privacy = repository(Privacy)
-    sealed = repository(SealedColumns)
 
 
 class Transaction(Repositories):
@@ -110,27 +69,27 @@ class Transaction(Repositories):
         """Notify the actors of this process about their work. Call this after the commit."""
         queued = None if self._queued is None else self._queued.value
         if queued is not None and queued.deliveries:
-            self._pending.deliveries_due()
+            self._pending.send(Signal.DELIVERIES_DUE)
         if queued is not None and queued.siem_entries:
-            self._pending.siem_entries_due()
+            self._pending.send(Signal.SIEM_ENTRIES_DUE)
         if any(event.kind.name == SIGNED_UP for event in self._events):
-            self._pending.user_signed_up()
-        self._pending.send()
+            self._pending.send(Signal.USER_SIGNED_UP)
+        self._pending.flush()
 
 
-class _Open(Generic[T]):
-    """A connection in autocommit mode, wrapped in `T`, for the length of a block.
+class _Open:
+    """A connection in autocommit mode for the length of a block.
 
     It is a class, because every request uses it and a generator would cost twice as much.
     """
 
     __slots__ = ("_lease", "_wrap")
 
-    def __init__(self, pool: Pool, wrap: Callable[[Connection], T]) -> None:
+    def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories]) -> None:
         self._lease = pool.connection()
         self._wrap = wrap
 
-    async def __aenter__(self) -> T:
+    async def __aenter__(self) -> Repositories:
         return self._wrap(await self._lease.__aenter__())
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -240,13 +199,10 @@ class Postgres:
             lambda connection: Transaction(connection, self._vault, self._signals, self._clock, by, in_session, self._webhook_delay),
         )
 
-    def reading(self, *, using: ProofUse | None = None) -> _Open[Repositories] | _OpenOnce:
-        return self._open() if using is None else _OpenOnce(self._pool, self._repositories, using)
+    def reading(self, *, using: ProofUse | None = None) -> _Open | _OpenOnce:
+        return self.autocommit() if using is None else _OpenOnce(self._pool, self._repositories, using)
 
-    def autocommit(self) -> _Open[Repositories]:
-        return self._open()
-
-    def _open(self) -> _Open[Repositories]:
+    def autocommit(self) -> _Open:
         return _Open(self._pool, self._repositories)
 
     def _repositories(self, connection: Connection) -> Repositories:

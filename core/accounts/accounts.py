@@ -1,10 +1,7 @@
 """Use cases for accounts: registration, email verification, passwords and the email address."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import attempt_limits, email_changes, events, mailbox, mfa
@@ -39,10 +36,8 @@ from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Email, digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def register(

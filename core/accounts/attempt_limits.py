@@ -6,14 +6,8 @@ later. Counting happens outside the transactions of use cases, because it must s
 that it causes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.accounts.model.attempt_limits import SecretKind, attempt_limit, raise_if_locked
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def count_attempt(ports: Ports, secret: SecretKind, subject: bytes) -> None:

@@ -1,11 +1,8 @@
 """The devices that users sign in from, and which of them are trusted (security S-5)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.devices import (
@@ -29,10 +26,8 @@ from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, digest, new_id, new_secret
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 # At sign-in
 

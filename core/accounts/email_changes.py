@@ -5,15 +5,14 @@ The notice to the old address has a link that undoes the change, also after it t
 Organizations change the addresses of accounts that they control at once.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events
 from core.accounts.model.accounts import (
     LIMIT_WINDOW,
+    Account,
+    EmailChange,
     EmailNotFree,
     EmailTaken,
     LinkInvalid,
@@ -28,11 +27,8 @@ from core.kernel.access import require_sign_in
 from core.kernel.callers import Person
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
-
-if TYPE_CHECKING:
-    from core.accounts.model.accounts import Account, EmailChange
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def find_pending(ports: Ports, user_id: UUID) -> EmailChange | None:

@@ -7,10 +7,7 @@ lease that expires. After a crash between sending and recording, the same messag
 with the same Message-ID.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts.model.email_queue import (
     LEASE,
@@ -22,9 +19,7 @@ from core.accounts.model.email_queue import (
     QueuedEmail,
     compute_backoff,
 )
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def claim_due(ports: Ports, limit: int, busy: BusyServers = NO_BUSY_SERVERS) -> list[QueuedEmail]:

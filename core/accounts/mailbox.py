@@ -4,18 +4,13 @@ The proof is a reset link, the link or code of a sign-in by email, an address th
 has verified, or the token in the email of an invitation.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts import email_changes, events, mfa
 from core.accounts.model.accounts import Account, AccountOrigin
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import NO_PROFILE
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def prove_mailbox(tx: Transaction, account: Account, now: datetime) -> Account | None:

@@ -1,10 +1,7 @@
 """The second factor of an account: turn it on and off, and replace its backup codes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import attempt_limits, events
@@ -32,11 +29,8 @@ from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method, Proof
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
-
+from ports import Ports
+from ports.storage import Transaction
 
 # The caller's own second factor. Functions that write also raise the errors of `lock_own_account`.
 

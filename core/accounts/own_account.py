@@ -1,17 +1,12 @@
 """The lock on the caller's own account."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts.model.accounts import Account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import SessionEnded, refuse
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def lock_own_account(tx: Transaction, caller: Person, now: datetime) -> Account:

@@ -3,10 +3,7 @@
 `core.accounts.platform_users` has the use cases of platform owners for the accounts of other users.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events, mailbox
@@ -31,10 +28,8 @@ from core.kernel.callers import Person, PlatformCaller
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import ProgramStopped
 from core.kernel.values import Email
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def create_first_owner(ports: Ports, email: Email, password: str) -> None:

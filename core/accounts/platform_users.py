@@ -1,9 +1,6 @@
 """Use cases of platform owners for other users: search, reactivation, and the second factor (decisions 241, 243)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events, mfa
@@ -29,10 +26,8 @@ from core.kernel.callers import PlatformCaller
 from core.kernel.errors import refuse
 from core.kernel.event_catalog import Event
 from core.kernel.values import Email
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def search(

@@ -1,9 +1,6 @@
 """Use cases for a person's profile."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts import events
 from core.accounts.model.accounts import Account
@@ -12,10 +9,8 @@ from core.accounts.own_account import lock_own_account
 from core.kernel.access import AccountGone
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def get_own(ports: Ports, caller: Person) -> OwnProfile:

@@ -1,10 +1,7 @@
 """The undo of changes to the security of an account, with the link in the email about one of them (security A-13)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import email_changes, events, mfa
@@ -14,10 +11,8 @@ from core.accounts.model.mfa import MfaEvent
 from core.kernel.causes import Caller
 from core.kernel.errors import refuse
 from core.kernel.values import digest
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def find_undoable(ports: Ports, token: str) -> UndoableChanges:

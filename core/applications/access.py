@@ -1,11 +1,8 @@
 """Access to services: settings, and the assignment of users (decision 57)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import events, services
@@ -15,10 +12,8 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def save_settings(ports: Ports, caller: OrganizationCaller, slug: str, settings: AccessSettings) -> AccessSettings:

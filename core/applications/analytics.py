@@ -5,11 +5,8 @@ login adds to a total per day (UTC). So the cost of a range depends on its numbe
 number of logins (security N-6).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.applications.model.analytics import (
     DEFAULT_RANGE,
@@ -21,12 +18,10 @@ from core.applications.model.analytics import (
     ServiceLogins,
     ServiceUsage,
 )
+from core.applications.model.plans import SubscriptionStatus
 from core.kernel.callers import OrganizationCaller, ServiceKey
 from core.kernel.values import Batches
-
-if TYPE_CHECKING:
-    from core.billing.model.subscriptions import SubscriptionStatus
-    from ports import Ports
+from ports import Ports
 
 
 @dataclass(frozen=True, slots=True)

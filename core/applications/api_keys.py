@@ -1,12 +1,9 @@
 """API keys: members manage them, and programs authenticate with them to the service API (security K-1, K-2)."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import events, services
@@ -27,10 +24,8 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability, Permission
 from core.kernel.values import PageResult, digest, new_id
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 # Members manage keys
 

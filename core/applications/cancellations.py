@@ -8,9 +8,6 @@ reconciler retries it until it succeeds. If the provider does not know the subsc
 up after GIVE_UP_AFTER.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import events
@@ -25,9 +22,7 @@ from core.applications.model.plans import (
 )
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, StorageDown
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def cancel_now(ports: Ports, org_id: UUID, service_id: UUID) -> None:

@@ -4,9 +4,6 @@ An organization sees a user's account and the activity in its own services, and 
 organizations (security T-3).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications.model.users import EndUserDetails, EndUserNotFound, EndUserSummary
@@ -15,9 +12,7 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy import events, organizations
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_end_users(

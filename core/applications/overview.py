@@ -1,14 +1,8 @@
 """The overview of an organization."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.applications.model.analytics import Overview, compute_days, fill_days, select_tasks
 from core.kernel.callers import OrganizationCaller
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def load(ports: Ports, caller: OrganizationCaller) -> Overview:

@@ -1,14 +1,10 @@
 """The applications that a user may use."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.applications.model.users import OwnApplication
 from core.kernel.callers import Person
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 MAX_LISTED: Final = 200
 

@@ -1,23 +1,27 @@
 """Plans of a service, managed by members (decision 161)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import events, services
-from core.applications.model.plans import PLAN_BATCH, EmptyPlanUpdate, Plan, PlanInUse, PlanNotFound, check_features, parse_currency
+from core.applications.model.plans import (
+    PLAN_BATCH,
+    EmptyPlanUpdate,
+    Plan,
+    PlanChanges,
+    PlanInUse,
+    PlanNotFound,
+    PlanTerms,
+    check_features,
+    parse_currency,
+)
 from core.applications.model.services import Service, ServiceNotFound
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Batches, new_id, provided
-
-if TYPE_CHECKING:
-    from core.applications.model.plans import PlanChanges, PlanTerms
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def require(ports: Ports, caller: OrganizationCaller, slug: str, plan_id: UUID) -> None:

@@ -1,9 +1,5 @@
 """The service API's view of the service itself, for programs that hold one of its API keys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.applications import api_keys, services
 from core.applications.model import services as services_model
 from core.applications.model.api_keys import ApiKeyInvalid
@@ -11,9 +7,7 @@ from core.applications.model.services import Service, SettingChanges
 from core.kernel.callers import ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def find(ports: Ports, caller: ServiceKey) -> Service:

@@ -4,9 +4,6 @@ An API key can act only on users of its service. Its rights to an account depend
 account, and on who else uses it (core.tenancy.model.members).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import accounts, email_changes
@@ -22,10 +19,8 @@ from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Email, Keep, PageResult
 from core.tenancy import members
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_users(ports: Ports, caller: ServiceKey, limit: int, offset: int) -> PageResult[ServiceUser]:

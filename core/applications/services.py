@@ -1,11 +1,8 @@
 """Services, managed by members of their organization (decisions 92, 154, 158, 159)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import cancellations, events
@@ -25,6 +22,8 @@ from core.applications.model.services import (
     ServiceQuota,
     ServiceSlugTaken,
     ServiceSummary,
+    ServiceType,
+    SettingChanges,
     apply_settings,
     ensure_client_secret,
 )
@@ -36,11 +35,8 @@ from core.kernel.values import Batches, Slug, create_with_free_slug, digest, new
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from core.applications.model.services import ServiceType, SettingChanges
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def find(ports: Ports, caller: OrganizationCaller, slug: str) -> Service:

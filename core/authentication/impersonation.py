@@ -17,11 +17,11 @@ from core.accounts import devices, platform
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, LoginRisk, PresentedDevice
 from core.accounts.model.platform import AccountNotFound, AccountNotUsable
+from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import events
 from core.authentication.model.sessions import NO_ENTITLEMENT, Session, TokenSubject
 from core.authentication.tokens import issuing
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAPlatformOwner, OrganizationNotFound
 from core.kernel.callers import Member, OrganizationStatus, Person, ServiceContext
 from core.kernel.display import PLATFORM_SUPPORT

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import services
+from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.applications.model.users import DeferredEnrollment, NoAccessToService
 from core.authentication.model.login import NeedsCodeFlow
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.errors import OrganizationNotActive, refuse

@@ -5,9 +5,6 @@ Each call has an idempotency key, so that a repeated call has no second effect. 
 as events (core.billing.provider_events).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import services
@@ -32,9 +29,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed, refuse
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def begin(ports: Ports, caller: Member, slug: str, plan_id: UUID, success_url: str, cancel_url: str) -> CheckoutSession:

@@ -1,9 +1,7 @@
 """The subscriptions of the signed-in user, which the user can cancel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.accounts.own_account import lock_own_account
@@ -12,9 +10,7 @@ from core.billing import subscriptions
 from core.billing.model.subscriptions import OwnSubscription, OwnSubscriptionNotFound
 from core.kernel.callers import Person
 from core.kernel.errors import refuse
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 MAX_LISTED: Final = 200
 

@@ -3,11 +3,9 @@
 The effect of an event and the record that it was processed are one transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
@@ -29,10 +27,8 @@ from core.billing.model.provider_objects import (
 from core.billing.provider_state import apply_provider_state, notify_subscriber, update_subscription
 from core.kernel.causes import SYSTEM
 from core.kernel.values import KEEP, new_id, parse_id
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def receive(ports: Ports, event: BillingEvent) -> Effect:

@@ -6,24 +6,19 @@ our subscription. If there is none yet, it is created as soon as its user, servi
 known and verified.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from core.accounts.model.email_queue import EmailKind, new_email
-from core.applications.model.plans import Cancellation
+from core.applications.model.plans import Cancellation, SubscriptionStatus
 from core.billing import events, subscriptions
 from core.billing.model.checkout import CheckoutMatch
 from core.billing.model.provider_events import Effect
 from core.billing.model.provider_facts import CHECK_INTERVAL, DerivedState, LockedSubscription, SubscriptionFacts, next_check
 from core.billing.model.provider_objects import CheckoutMetadata, ProviderSubscription
-from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
+from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def apply_provider_state(

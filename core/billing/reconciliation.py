@@ -5,12 +5,9 @@ checkout is checked until it has a result or is too old. The provider's answer i
 event (core.billing.provider_state).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import cancellations
@@ -31,9 +28,7 @@ from core.billing.provider_state import apply_provider_state
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import PaymentsFailed
 from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def reconcile(ports: Ports, holder: UUID, report: Report = lambda *_: None) -> Mapping[str, int] | None:

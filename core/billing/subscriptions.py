@@ -5,16 +5,13 @@ current one is the live one, or else the newest. API keys change subscriptions u
 organization. Only the sweeper works without it, and it only marks expired subscriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import api_keys, cancellations, services
-from core.applications.model.plans import Cancellation, PlanNotFound
+from core.applications.model.plans import Cancellation, PlanNotFound, SubscriptionStatus
 from core.applications.model.users import EnrollmentOrigin, ServiceUserNotFound
 from core.billing import events
 from core.billing.model.subscriptions import (
@@ -32,17 +29,14 @@ from core.billing.model.subscriptions import (
     SubscribedPlan,
     Subscription,
     SubscriptionNotFound,
-    SubscriptionStatus,
 )
 from core.kernel.callers import OrganizationCaller, Person, ServiceKey
 from core.kernel.errors import refuse
 from core.kernel.roles import Permission
 from core.kernel.values import KEEP, Keep, PageResult, new_id, provided
 from core.maintenance import housekeeping
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def find_own(ports: Ports, caller: Person) -> Subscription:

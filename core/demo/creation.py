@@ -5,12 +5,9 @@ be shown again are replaced. All changes are one transaction. If the demo data c
 nothing changes, and existing secrets stay valid. No email is sent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import accounts, mailbox, mfa
@@ -48,10 +45,8 @@ from core.provisioning import tokens as scim_tokens
 from core.tenancy import events as tenancy_events
 from core.tenancy import governance, members, organizations
 from core.tenancy.model.organizations import Membership, Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Autocommit, Reading, Storage, Transaction
+from ports import Ports
+from ports.storage import Autocommit, Reading, Storage, Transaction
 
 
 async def seed(ports: Ports, redirect_uris: Sequence[str] = ()) -> Demo:

@@ -1,18 +1,13 @@
 """Reading the audit log of an organization."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, AuditEntryNotFound, AuditFilter
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, Page, PageResult
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_entries(ports: Ports, caller: OrganizationCaller, filter_: AuditFilter | None, page: Page) -> PageResult[AuditEntry]:

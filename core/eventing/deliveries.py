@@ -8,11 +8,8 @@ expires, so no delivery is lost if a process is killed. If it is killed between 
 recording, the delivery is sent again with the same id. The order of deliveries is not guaranteed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from core.eventing import events
 from core.eventing.model.webhooks import (
@@ -29,9 +26,7 @@ from core.eventing.model.webhooks import (
 )
 from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def attempt(ports: Ports, delivery: ClaimedDelivery, spread: float) -> DeliveryOutcome[ClaimedDelivery]:

@@ -5,10 +5,7 @@ delivery is: claimed with a lease, and repeated until the application accepts it
 out. Each attempt has a logout token of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from core.authentication.model.openid import LogoutToken
 from core.eventing import events
@@ -29,10 +26,8 @@ from core.eventing.model.webhooks import (
 from core.kernel.causes import SYSTEM
 from core.kernel.outbound import SendFailed
 from core.kernel.values import new_id
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def attempt(ports: Ports, notice: ClaimedLogoutNotice, spread: float) -> DeliveryOutcome[ClaimedLogoutNotice]:

@@ -1,17 +1,12 @@
 """The platform's log: the audit entries that belong to no organization (docs/adr/0001), for platform owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.eventing.model.audit import EXPORT_BATCH, AuditEntry, PlatformAuditEntryNotFound, PlatformAuditFilter
 from core.kernel.errors import refuse
 from core.kernel.values import Batches, Page, PageResult
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_entries(ports: Ports, filter_: PlatformAuditFilter | None, page: Page) -> PageResult[AuditEntry]:

@@ -3,11 +3,8 @@
 The entry is written in a transaction of its own, because the transaction of the change is rolled back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.eventing import events
@@ -15,9 +12,7 @@ from core.kernel.callers import Member, ScimClient, ServiceAccountCaller, Servic
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.rate_limits import Bucket
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 # Entries per organization and caller: ten at once, and at most twenty in any hour.
 ENTRIES = Bucket("refused", 360.0, 10)

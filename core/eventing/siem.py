@@ -6,11 +6,9 @@ each entry arrives at least once and in order. The entries are read when they ar
 redacted or removed entry is not sent. The token is stored encrypted (security W-7).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.eventing import events
 from core.eventing.model import audit
@@ -40,9 +38,7 @@ from core.kernel.outbound import SendFailed, SendFailure
 from core.kernel.roles import Capability
 from core.kernel.values import new_id
 from core.tenancy import organizations
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 _RESULTS: Final[Mapping[SendFailure, SiemResult]] = {reason: SiemResult[reason.name] for reason in SendFailure}
 

@@ -3,11 +3,8 @@
 Sending is in `core.eventing.deliveries`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.eventing import events
@@ -32,9 +29,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, Page, PageResult, new_id, provided
 from core.tenancy import organizations
 from core.tenancy.model import organizations as organizations_model
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def create(ports: Ports, caller: OrganizationCaller, name: str, url: str, event_types: Sequence[str]) -> tuple[Webhook, str]:

@@ -5,10 +5,9 @@ has none, because it may do everything that the user may do. A scope never gives
 narrows the rights of the token's owner, which are read from the database for each request.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from core.kernel.errors import Forbidden, Invalid
 from core.kernel.roles import Capability
@@ -42,70 +41,47 @@ class Area(StrEnum):
 class ApiScope(StrEnum):
     """A scope of our own API. A `write` scope does not include the `read` scope of its area."""
 
-    ORGANIZATION_READ = "organization:read"
-    ORGANIZATION_WRITE = "organization:write"
-    MEMBERS_READ = "members:read"
-    MEMBERS_WRITE = "members:write"
-    SERVICES_READ = "services:read"
-    SERVICES_WRITE = "services:write"
-    RESOURCES_READ = "resources:read"
-    RESOURCES_WRITE = "resources:write"
-    API_KEYS_READ = "api_keys:read"
-    API_KEYS_WRITE = "api_keys:write"
-    END_USERS_READ = "end_users:read"
-    END_USERS_WRITE = "end_users:write"
-    BILLING_WRITE = "billing:write"
-    WEBHOOKS_READ = "webhooks:read"
-    WEBHOOKS_WRITE = "webhooks:write"
-    INTEGRATIONS_READ = "integrations:read"
-    INTEGRATIONS_WRITE = "integrations:write"
-    AUDIT_READ = "audit:read"
-    ANALYTICS_READ = "analytics:read"
-    ACCOUNT_READ = "account:read"
-    ACCOUNT_WRITE = "account:write"
-    PLATFORM_ORGANIZATIONS_READ = "platform_organizations:read"
-    PLATFORM_ORGANIZATIONS_WRITE = "platform_organizations:write"
-    PLATFORM_USERS_READ = "platform_users:read"
-    PLATFORM_USERS_WRITE = "platform_users:write"
-    PLATFORM_AUDIT_READ = "platform_audit:read"
-    PLATFORM_INSTALLATION_READ = "platform_installation:read"
+    description: str
+
+    def __new__(cls, value: str, description: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.description = value, description
+        return member
+
+    ORGANIZATION_READ = "organization:read", "Read the organization and its branding."
+    ORGANIZATION_WRITE = "organization:write", "Change the organization and its branding."
+    MEMBERS_READ = "members:read", "Read members, invitations and blocked users."
+    MEMBERS_WRITE = "members:write", "Invite, change and remove members."
+    SERVICES_READ = "services:read", "Read applications, their access settings, plans and SAML settings."
+    SERVICES_WRITE = "services:write", "Create and change applications and their SAML settings."
+    RESOURCES_READ = "resources:read", "Read API resources."
+    RESOURCES_WRITE = "resources:write", "Create, change and delete API resources."
+    API_KEYS_READ = "api_keys:read", "Read API keys, without their secrets."
+    API_KEYS_WRITE = "api_keys:write", "Create and delete API keys."
+    END_USERS_READ = "end_users:read", "Read end users, assignments and subscriptions."
+    END_USERS_WRITE = "end_users:write", "Assign users to applications, and end their sessions."
+    BILLING_WRITE = "billing:write", "Create, change and delete plans."
+    WEBHOOKS_READ = "webhooks:read", "Read webhooks and their deliveries."
+    WEBHOOKS_WRITE = "webhooks:write", "Create, change, test and delete webhooks, and repeat deliveries."
+    INTEGRATIONS_READ = "integrations:read", "Read the settings of directory, SIEM, domain and mail server."
+    INTEGRATIONS_WRITE = "integrations:write", "Change the settings of directory, SIEM, domain and mail server."
+    AUDIT_READ = "audit:read", "Read and export the audit log."
+    ANALYTICS_READ = "analytics:read", "Read figures about sign-ins."
+    ACCOUNT_READ = "account:read", "Read your own account: profile, devices, consents, applications and organizations."
+    ACCOUNT_WRITE = "account:write", "Change your own account: rename and revoke devices, and withdraw consents."
+    PLATFORM_ORGANIZATIONS_READ = "platform_organizations:read", "Read all organizations and tiers."
+    PLATFORM_ORGANIZATIONS_WRITE = (
+        "platform_organizations:write",
+        "Approve, reject, suspend and activate organizations, and change their tiers.",
+    )
+    PLATFORM_USERS_READ = "platform_users:read", "Read all users, their second factors and logs, and the platform owners."
+    PLATFORM_USERS_WRITE = "platform_users:write", "Deactivate users, end their sessions, and remove second factors."
+    PLATFORM_AUDIT_READ = "platform_audit:read", "Read and export the log of the platform."
+    PLATFORM_INSTALLATION_READ = "platform_installation:read", "Read the health and the settings of the installation."
 
     @property
     def area(self) -> Area:
         return Area(self.partition(":")[0])
-
-
-DESCRIPTIONS: Final[Mapping[ApiScope, str]] = MappingProxyType(
-    {
-        ApiScope.ORGANIZATION_READ: "Read the organization and its branding.",
-        ApiScope.ORGANIZATION_WRITE: "Change the organization and its branding.",
-        ApiScope.MEMBERS_READ: "Read members, invitations and blocked users.",
-        ApiScope.MEMBERS_WRITE: "Invite, change and remove members.",
-        ApiScope.SERVICES_READ: "Read applications, their access settings, plans and SAML settings.",
-        ApiScope.SERVICES_WRITE: "Create and change applications and their SAML settings.",
-        ApiScope.RESOURCES_READ: "Read API resources.",
-        ApiScope.RESOURCES_WRITE: "Create, change and delete API resources.",
-        ApiScope.API_KEYS_READ: "Read API keys, without their secrets.",
-        ApiScope.API_KEYS_WRITE: "Create and delete API keys.",
-        ApiScope.END_USERS_READ: "Read end users, assignments and subscriptions.",
-        ApiScope.END_USERS_WRITE: "Assign users to applications, and end their sessions.",
-        ApiScope.BILLING_WRITE: "Create, change and delete plans.",
-        ApiScope.WEBHOOKS_READ: "Read webhooks and their deliveries.",
-        ApiScope.WEBHOOKS_WRITE: "Create, change, test and delete webhooks, and repeat deliveries.",
-        ApiScope.INTEGRATIONS_READ: "Read the settings of directory, SIEM, domain and mail server.",
-        ApiScope.INTEGRATIONS_WRITE: "Change the settings of directory, SIEM, domain and mail server.",
-        ApiScope.AUDIT_READ: "Read and export the audit log.",
-        ApiScope.ANALYTICS_READ: "Read figures about sign-ins.",
-        ApiScope.ACCOUNT_READ: "Read your own account: profile, devices, consents, applications and organizations.",
-        ApiScope.ACCOUNT_WRITE: "Change your own account: rename and revoke devices, and withdraw consents.",
-        ApiScope.PLATFORM_ORGANIZATIONS_READ: "Read all organizations and tiers.",
-        ApiScope.PLATFORM_ORGANIZATIONS_WRITE: "Approve, reject, suspend and activate organizations, and change their tiers.",
-        ApiScope.PLATFORM_USERS_READ: "Read all users, their second factors and logs, and the platform owners.",
-        ApiScope.PLATFORM_USERS_WRITE: "Deactivate users, end their sessions, and remove second factors.",
-        ApiScope.PLATFORM_AUDIT_READ: "Read and export the log of the platform.",
-        ApiScope.PLATFORM_INSTALLATION_READ: "Read the health and the settings of the installation.",
-    }
-)
 
 
 class ApiScopeUnknown(Invalid):

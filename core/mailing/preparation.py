@@ -7,12 +7,9 @@ an invoice, which has the invoice's URL. The token stays in the queue, sealed, u
 sent, so that a second attempt sends the same text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.email_queue import (
@@ -45,11 +42,9 @@ from core.kernel.page_paths import ORGANIZATIONS_PATH
 from core.kernel.values import digest, new_id
 from core.mailing.model.emails import PreparedEmail
 from core.provisioning.model.users import WelcomeContext
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.outside import EmailMessage
-    from ports.storage import Transaction
+from ports import Ports
+from ports.outside import EmailMessage
+from ports.storage import Transaction
 
 DROPPED = EmailResult(EmailOutcome.DROPPED)
 EXPIRED = EmailResult(EmailOutcome.GIVEN_UP, LINK_EXPIRED)

@@ -1,19 +1,13 @@
 """Emails without a place in the queue: the test of an organization's mail server, and the example of its design."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.accounts.model.email_queue import EmailKind
 from core.kernel.callers import Member
 from core.kernel.errors import refuse
 from core.kernel.values import new_id
 from core.mailing.model.emails import PreparedEmail
 from core.tenancy.model.settings import Design, MailServerCheck, MailServerNotSet
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.outside import EmailMessage
+from ports import Ports
+from ports.outside import EmailMessage
 
 EXAMPLE_TOKEN = "example"  # of a link that does not work  # noqa: S105
 

@@ -1,19 +1,14 @@
 """Emails about secrets that expire soon (decision 291)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, new_email
 from core.maintenance import housekeeping
 from core.maintenance.model.expiring_secrets import ANNOUNCED_DAYS, BATCH, LEASE, LEASE_NAME
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def announce(ports: Ports, holder: UUID) -> dict[str, int] | None:

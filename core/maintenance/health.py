@@ -1,15 +1,10 @@
 """The health of the installation and its settings, for platform owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from core.maintenance.model.health import CheckFinding, InstallationHealth, KeyState, QueueState, SettingInForce
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def measure(ports: Ports) -> InstallationHealth:

@@ -3,47 +3,20 @@
 No rule relies on the deletion: every use of a row checks its expiry.
 """
 
-from __future__ import annotations
-
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from uuid import UUID
 
-from core.accounts.model.email_queue import UNDO_TTL
-from core.accounts.model.mfa import SETUP_TTL
 from core.kernel.causes import SYSTEM
 from core.maintenance import log_redaction
-from core.maintenance.model.housekeeping import (
-    BATCH,
-    BILLING_KEPT,
-    CODES_KEPT,
-    CREDENTIALS_KEPT,
-    DELIVERIES_KEPT,
-    EMAIL_CHANGES_KEPT,
-    ENDED_SESSIONS_KEPT,
-    EVENTS_KEPT,
-    EXPIRED_DEVICE_CODES_KEPT,
-    FINISHED_MAILS_KEPT,
-    LEASE,
-    LOGIN_SHARDS_KEPT,
-    LOGOUT_NOTICES_KEPT,
-    SIEM_BACKLOGS_KEPT,
-    TOMBSTONES_KEPT,
-    SealedColumn,
-    Sweep,
-)
+from core.maintenance.model.housekeeping import BATCH, LEASE, SealedColumn, Sweep
+from ports import Ports
+from ports.storage import Transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from datetime import datetime
-    from uuid import UUID
-
-    from ports import Ports
-    from ports.storage import Transaction
-
-    # Processes one batch in this transaction, at this time, and returns the number of items. Fewer
-    # than the size of a batch means that nothing is left.
-    ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
+# Processes one batch in this transaction, at this time, and returns the number of items. Fewer
+# than the size of a batch means that nothing is left.
+ProcessBatch = Callable[[Transaction, datetime], Awaitable[int]]
 
 
 async def process_in_batches(
@@ -81,30 +54,9 @@ async def process_in_batches(
 async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
     """Delete obsolete rows. Return their number by kind, or None if another process holds the lease."""
     started = ports.clock.now()
-    kept = {
+    by_policy = {
         Sweep.SIGNING_KEYS: ports.policy.session_absolute_ttl,  # for hints
-        Sweep.SESSIONS: ENDED_SESSIONS_KEPT,
-        Sweep.DEVICE_CODES: EXPIRED_DEVICE_CODES_KEPT,
-        Sweep.AUTHORIZATION_CODES: CODES_KEPT,
-        Sweep.MAILS: FINISHED_MAILS_KEPT,
-        Sweep.EMAIL_CHANGES: EMAIL_CHANGES_KEPT,
-        Sweep.SECURITY_NOTICES: EMAIL_CHANGES_KEPT,
-        Sweep.FORMER_MFA: UNDO_TTL,
-        Sweep.MFA_SETUPS: SETUP_TTL,
-        Sweep.CREDENTIALS: CREDENTIALS_KEPT,
-        Sweep.EVENTS: EVENTS_KEPT,
         Sweep.UNVERIFIED_ACCOUNTS: ports.policy.unverified_purge,
-        Sweep.CHECKOUTS: BILLING_KEPT,
-        Sweep.BILLING_FACTS: BILLING_KEPT,
-        Sweep.PAYMENT_METHODS: BILLING_KEPT,
-        Sweep.DELETED_CUSTOMERS: BILLING_KEPT,
-        Sweep.LOGIN_TOTALS: LOGIN_SHARDS_KEPT,
-        Sweep.SIEM_QUEUES: TOMBSTONES_KEPT,
-        Sweep.SIEM_BACKLOGS: SIEM_BACKLOGS_KEPT,
-        Sweep.WEBHOOK_DELIVERIES: DELIVERIES_KEPT,
-        Sweep.LOGOUT_NOTICES: LOGOUT_NOTICES_KEPT,
-        Sweep.DELETED_WEBHOOKS: TOMBSTONES_KEPT,
-        Sweep.DELETED_ORGANIZATIONS: TOMBSTONES_KEPT,
     }
 
     async def process(kind: Sweep, tx: Transaction, _: datetime) -> int:
@@ -112,7 +64,7 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
             return await log_redaction.sweep(tx, BATCH)
         if kind is Sweep.DPOP_PROOFS:
             return await tx.dpop_proofs.sweep(started)
-        return await tx.housekeeping.sweep(kind, started - kept.get(kind, timedelta()), BATCH)
+        return await tx.housekeeping.sweep(kind, started - by_policy.get(kind, kind.kept), BATCH)
 
     def report(kind: str, count: int) -> None:
         if kind == Sweep.SIEM_BACKLOGS:
@@ -125,23 +77,20 @@ async def sweep(ports: Ports, holder: UUID) -> dict[str, int] | None:
 
 async def reencrypt(ports: Ports) -> int:
     """Encrypt again, with the active key, every value that another key encrypted. Return their number (security L-1)."""
-    count = 0
-    for column in SealedColumn:
-        after: str | None = ""
-        while after is not None:
-            async with ports.storage.transaction(by=SYSTEM) as tx:
-                renewed, after = await tx.sealed.renew(column, after, BATCH)
-            count += renewed
-    return count
+    return await _open_sealed(ports, renew=True)
 
 
 async def check_sealed(ports: Ports) -> int:
     """Decrypt every encrypted value. Return their number. Raises: SealBroken if the keys do not fit a value."""
+    return await _open_sealed(ports, renew=False)
+
+
+async def _open_sealed(ports: Ports, *, renew: bool) -> int:
     count = 0
     for column in SealedColumn:
         after: str | None = ""
         while after is not None:
             async with ports.storage.transaction(by=SYSTEM) as tx:
-                checked, after = await tx.sealed.check(column, after, BATCH)
-            count += checked
+                opened, after = await (tx.sealed.renew if renew else tx.sealed.check)(column, after, BATCH)
+            count += opened
     return count

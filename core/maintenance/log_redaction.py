@@ -3,17 +3,12 @@
 It works in batches, because a log may be longer than one transaction should process.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.causes import SYSTEM
 from core.maintenance.model.housekeeping import REDACTION_BATCH
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def finish(ports: Ports, user_id: UUID) -> None:

@@ -1,12 +1,9 @@
 """Privacy: export a user's data, and anonymize a user (security R-5, Y-1, Y-2)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events as accounts_events
@@ -35,20 +32,20 @@ from core.privacy.model.personal_data import (
     ExportedItem,
     ExportedList,
     ExportNotAllowed,
+    MembershipControl,
+    MfaLogEntry,
     OwnerCannotDelete,
     PersonalDataExport,
     PlatformOwnerCannotDelete,
+    PrivacyLogEntry,
     placeholder_at,
 )
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
 from core.tenancy.model.invitations import InvitationStatus
-
-if TYPE_CHECKING:
-    from core.privacy.model.personal_data import MembershipControl, MfaLogEntry, PrivacyLogEntry
-    from ports import Ports
-    from ports.storage import Reading, Transaction
-    from ports.storage.privacy import PrivacyRead
+from ports import Ports
+from ports.storage import Reading, Transaction
+from ports.storage.privacy import PrivacyRead
 
 
 async def export(ports: Ports, caller: Person, user_id: UUID) -> PersonalDataExport:

@@ -1,10 +1,8 @@
 """API resources of an organization, managed by its members (RFC 8707)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from core.applications import access
@@ -25,19 +23,18 @@ from core.programs.model.api_resources import (
     NotAssignedToResource,
     OwnScopeUnknown,
     PublicClientHasNoScopes,
+    ResourceAssignment,
     ResourceClient,
     ResourceClientNotFound,
+    ResourceScope,
     TooManyApiResources,
     check_scopes,
     check_token_seconds,
     parse_identifier,
 )
 from core.tenancy import organizations
-
-if TYPE_CHECKING:
-    from core.programs.model.api_resources import ResourceAssignment, ResourceScope
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def create(

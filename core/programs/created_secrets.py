@@ -1,9 +1,6 @@
 """API keys and SCIM tokens that a service account created. They keep working without it, so the owner can end them (security J-12)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.email_queue import CreatedSecret
@@ -12,9 +9,7 @@ from core.kernel.roles import Capability
 from core.programs import events
 from core.programs.model.service_accounts import ServiceAccountNotFound
 from core.tenancy import organizations
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:

@@ -3,11 +3,9 @@
 The use cases that call these functions lock the program of the credential, and check the rights of the user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from core.applications.model.client_settings import ClientKeysInvalid, parse_keys, thumbprint
@@ -28,10 +26,8 @@ from core.programs.model.credentials import (
     TooManyCredentials,
     TooManyTrusts,
 )
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 MAX_LIFETIME: Final = timedelta(days=3650)
 

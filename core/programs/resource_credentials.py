@@ -1,8 +1,5 @@
 """Credentials of API resources, with which an API asks about the tokens that it receives (RFC 7662)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
@@ -10,9 +7,7 @@ from core.kernel.errors import refuse
 from core.programs import api_resources, credentials, events
 from core.programs.model.api_resources import ApiResourceNotFound
 from core.programs.model.credentials import Credential, CredentialKind, NewCredential, NotForApiResources
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def create(ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: NewCredential) -> tuple[Credential, str | None]:

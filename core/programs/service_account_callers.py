@@ -3,10 +3,8 @@
 `reading` is the connection for the query. If the token has a DPoP proof, the query also uses it up.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from core.kernel.access import NeedsPerson, NotAPlatformOwner, NotOfThisOrganization, Requirement, check_service_account, require_capability
 from core.kernel.api_scopes import ApiScope
@@ -15,10 +13,8 @@ from core.kernel.causes import Caller
 from core.kernel.claims import ProgramClaims
 from core.kernel.errors import Forbidden, ProgramStopped, refuse
 from core.programs.model.service_accounts import ServiceAccountContext
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Reading
+from ports import Ports
+from ports.storage import Reading
 
 
 async def authenticate_member(
@@ -28,10 +24,7 @@ async def authenticate_member(
 
     Raises: ProgramStopped if the account is not live.
     """
-    async with reading as read:
-        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, ports.clock.now()) or refuse(
-            ProgramStopped
-        )
+    context = await _load_context(ports, claims, reading, slug)
     assert requirement.capability is not None, "the requirement of an organization's route has a capability"
     account = _to_caller(caller, claims, context)
     if context.acts_in is not None and context.acts_in.role is None:
@@ -53,10 +46,7 @@ async def authenticate_on_platform(
     Raises: ProgramStopped if the account is not live; NotAPlatformOwner for an account of an
     organization.
     """
-    async with reading as read:
-        context = await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(
-            ProgramStopped
-        )
+    context = await _load_context(ports, claims, reading, None)
     if context.org_id is not None:
         raise NotAPlatformOwner
     account = _to_caller(caller, claims, context)
@@ -69,9 +59,16 @@ async def refuse_on_account(ports: Ports, claims: ProgramClaims, reading: Abstra
 
     Raises: ProgramStopped if the account is not live, or else NeedsPerson.
     """
-    async with reading as read:
-        await read.service_accounts.load_context(claims.client_id, claims.credential_id, None, ports.clock.now()) or refuse(ProgramStopped)
+    await _load_context(ports, claims, reading, None)
     raise NeedsPerson
+
+
+async def _load_context(
+    ports: Ports, claims: ProgramClaims, reading: AbstractAsyncContextManager[Reading], slug: str | None
+) -> ServiceAccountContext:
+    async with reading as read:
+        now = ports.clock.now()
+        return await read.service_accounts.load_context(claims.client_id, claims.credential_id, slug, now) or refuse(ProgramStopped)
 
 
 def _to_caller(caller: Caller, claims: ProgramClaims, context: ServiceAccountContext) -> ServiceAccountCaller:

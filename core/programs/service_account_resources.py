@@ -1,9 +1,6 @@
 """The scopes of API resources that service accounts get for themselves (RFC 6749 section 4.4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.access import RoleInsufficient
@@ -12,12 +9,15 @@ from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.programs import events, service_accounts
 from core.programs.model.api_resources import ApiResourceNotFound, OwnScopeUnknown
-from core.programs.model.service_accounts import AccountResource, AccountResourceNotFound, NoResourceScopes, ServiceAccountNotFound
-
-if TYPE_CHECKING:
-    from core.programs.model.service_accounts import ServiceAccount
-    from ports import Ports
-    from ports.storage import Transaction
+from core.programs.model.service_accounts import (
+    AccountResource,
+    AccountResourceNotFound,
+    NoResourceScopes,
+    ServiceAccount,
+    ServiceAccountNotFound,
+)
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_resources(ports: Ports, caller: Member, account_id: UUID) -> list[AccountResource]:

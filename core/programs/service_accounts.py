@@ -5,11 +5,8 @@ Service accounts of the platform have no role: their scopes and granted capabili
 platform. No use case here accepts a service account as its caller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import platform
@@ -44,10 +41,8 @@ from core.programs.model.service_accounts import (
 )
 from core.tenancy import members, organizations
 from core.tenancy.program_ends import report_created_secrets
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,7 @@ no membership in the organization, and cannot use its services by any protocol. 
 directory activates the user or creates them again, or when an admin removes it.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
@@ -19,10 +16,8 @@ from core.kernel.values import Page, PageResult
 from core.provisioning import events
 from core.provisioning.model.users import DirectoryBlock, NotBlocked
 from core.tenancy import organizations
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_page(ports: Ports, caller: OrganizationCaller, page: Page) -> PageResult[DirectoryBlock]:

@@ -1,11 +1,8 @@
 """The SCIM group of an organization, and its members (security C-6)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import ScimClient
@@ -29,10 +26,8 @@ from core.provisioning.model.groups import (
 )
 from core.provisioning.model.users import ProtectedUser, require_member_capacity
 from core.tenancy import events, members
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def find_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> ScimGroup | None:

@@ -1,16 +1,11 @@
 """The last SCIM requests of an organization, with which an admin finds out what their directory does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
 from core.provisioning.model.directories import ScimRequest
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_last(ports: Ports, caller: OrganizationCaller, *, failed: bool | None = None) -> list[ScimRequest]:

@@ -4,11 +4,8 @@ Members that an admin or an API key assigned are not in the group, so that the d
 remove them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.applications import access, events
@@ -20,9 +17,7 @@ from core.kernel.values import KEEP, Batches
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model.filters import ScimFilter
 from core.provisioning.model.groups import BATCH_SIZE, GroupChanges, GroupNotFound, ScimGroup, matches_group, named_member_ids
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 class AssigneeUnknown(Invalid):

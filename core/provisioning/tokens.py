@@ -1,11 +1,8 @@
 """SCIM tokens, with which directories provision users (security C-1, C-8)."""
 
-from __future__ import annotations
-
 import hmac
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller, OrganizationStatus, ScimClient
@@ -29,10 +26,8 @@ from core.provisioning.model.directories import (
 )
 from core.tenancy import organizations
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 # Management by members
 

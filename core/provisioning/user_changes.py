@@ -1,10 +1,7 @@
 """Changes of a locked SCIM user: the profile, the email address, and whether the user is active."""
 
-from __future__ import annotations
-
 from dataclasses import replace as with_changes
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import email_changes
@@ -28,10 +25,8 @@ from core.provisioning.model.users import (
 )
 from core.tenancy import members
 from core.tenancy.model.organizations import Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def apply_changes(

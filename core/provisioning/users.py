@@ -10,12 +10,9 @@ nothing remembers it: activating or creating the user again makes them a member 
 member.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import mailbox
@@ -51,10 +48,8 @@ from core.provisioning.model.users import (
 from core.tenancy import events as tenancy_events
 from core.tenancy import members
 from core.tenancy.model.organizations import Membership, Organization
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_users(ports: Ports, caller: ScimClient, filter_: ScimFilter | None, start: int, count: int) -> PageResult[ScimUser]:

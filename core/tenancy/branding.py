@@ -4,10 +4,7 @@ Anyone can request an email or a page in the design of an active organization, b
 branding must not change anything except the look.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
@@ -16,9 +13,7 @@ from core.kernel.roles import Capability
 from core.kernel.values import KEEP, Keep, digest, provided
 from core.tenancy import events, organizations
 from core.tenancy.model.settings import NO_BRANDING, BrandingSettings, Color, Design, EmptyBrandingUpdate, parse_logo
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def get_settings(ports: Ports, caller: OrganizationCaller) -> BrandingSettings:

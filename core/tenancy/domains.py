@@ -5,9 +5,6 @@ docs/adr/0007 explains why claim and verification are separate, and why a verifi
 its subdomains.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.kernel.callers import OrganizationCaller
@@ -22,13 +19,12 @@ from core.tenancy.model.domains import (
     DomainNotVerified,
     DomainReplaced,
     DomainTooLong,
+    ForeignAccount,
+    ForeignInvitation,
     RecordNotFound,
 )
-
-if TYPE_CHECKING:
-    from core.tenancy.model.domains import ForeignAccount, ForeignInvitation
-    from ports import Ports
-    from ports.storage import Reading, Transaction
+from ports import Ports
+from ports.storage import Reading, Transaction
 
 
 async def get(ports: Ports, caller: OrganizationCaller) -> DomainClaim:

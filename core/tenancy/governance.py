@@ -4,12 +4,9 @@ The rules are those of decisions 236, 238.
 The states of an organization: docs/specification/lifecycles.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import platform
@@ -22,12 +19,16 @@ from core.kernel.errors import refuse
 from core.kernel.values import KEEP, Keep, PageResult
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
-from core.tenancy.model.organizations import ListedOrganization, OrganizationDetails, TierNotFound, WrongOrganizationStatus
-
-if TYPE_CHECKING:
-    from core.tenancy.model.organizations import Organization, Tier
-    from ports import Ports
-    from ports.storage import Transaction
+from core.tenancy.model.organizations import (
+    ListedOrganization,
+    Organization,
+    OrganizationDetails,
+    Tier,
+    TierNotFound,
+    WrongOrganizationStatus,
+)
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_tiers(ports: Ports) -> list[Tier]:

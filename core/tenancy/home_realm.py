@@ -1,18 +1,12 @@
 """Home realm discovery: the identity provider for users of an email domain (decision 103)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.kernel.callers import OrganizationCaller
 from core.kernel.connections import ConnectionSlug
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import events, organizations
 from core.tenancy.model.domains import DuplicateDomain, HomeRealmRoute
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def list_routes(ports: Ports, caller: OrganizationCaller) -> list[HomeRealmRoute]:

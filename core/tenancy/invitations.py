@@ -6,10 +6,7 @@ invitations. Therefore `tx.invitations.end` decides which answer counts. It chan
 invitation only, and returns whether it did.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import accounts, mailbox
@@ -45,10 +42,8 @@ from core.tenancy.model.invitations import (
 from core.tenancy.model.members import AlreadyMember
 from core.tenancy.model.organizations import Membership, Organization
 from core.tenancy.model.settings import Design
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 # Members
 

@@ -1,10 +1,7 @@
 """Sending invitations to one address, or to many in one call."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountSummary
@@ -30,10 +27,8 @@ from core.tenancy.model.invitations import (
     parse_invitable_role,
 )
 from core.tenancy.model.members import AlreadyMember
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def invite(ports: Ports, caller: OrganizationCaller, email: Email, role: str) -> tuple[ListedInvitation, str]:

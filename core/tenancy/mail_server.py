@@ -5,19 +5,13 @@ organization could read the password reset links of other users (security E-1). 
 stored encrypted, and only sent to the mail server (security W-7).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from core.tenancy import events, organizations
 from core.tenancy.model import settings
 from core.tenancy.model.settings import MailServer, MailServerNotSet, SmtpSettings
-
-if TYPE_CHECKING:
-    from ports import Ports
+from ports import Ports
 
 
 async def configure(ports: Ports, caller: OrganizationCaller, server: MailServer) -> SmtpSettings:

@@ -3,12 +3,9 @@
 The rules are those of decision 199 and security R-1, R-2, R-6.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import accounts
@@ -43,10 +40,8 @@ from core.tenancy.model.members import (
 )
 from core.tenancy.model.organizations import Membership
 from core.tenancy.program_ends import report_created_secrets
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 async def list_page(

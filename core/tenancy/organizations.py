@@ -3,11 +3,8 @@
 The changes that platform owners make are in `core.tenancy.governance`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import own_account
@@ -30,20 +27,15 @@ from core.tenancy.model.organizations import (
     SlugTaken,
     TooManyWaiting,
 )
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
-async def lock_organization_for(
-    tx: Transaction, caller: OrganizationCaller, capability: Capability, *, inactive: bool = False
-) -> tuple[Organization, Rights]:
+async def lock_organization_for(tx: Transaction, caller: OrganizationCaller, capability: Capability) -> tuple[Organization, Rights]:
     """Lock the caller's organization and membership, or service account, and check the capability again (security Z-5).
 
     Return the organization and the caller's rights. Every change by a member or a service account
-    starts here, because the organization comes first in the lock order. With `inactive`, the
-    organization may have any status.
+    starts here, because the organization comes first in the lock order.
 
     Raises: OrganizationNotFound, NotOfThisOrganization, RoleInsufficient, OrganizationNotActive; ProgramStopped
     if the service account is no longer live.
@@ -55,7 +47,7 @@ async def lock_organization_for(
         rights = live
     else:
         raise ProgramStopped
-    require_right(rights, capability, organization.status, inactive=inactive)
+    require_right(rights, capability, organization.status)
     return organization, rights
 
 

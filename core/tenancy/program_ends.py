@@ -1,16 +1,11 @@
 """The email about the secrets that a service account leaves behind when it ends (security J-12)."""
 
-from __future__ import annotations
-
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import CREATED_SECRETS_PATH
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def report_created_secrets(tx: Transaction, org_id: UUID, account_id: UUID, name: str, now: datetime) -> None:

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 import core
-from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
+from core.kernel.api_scopes import ApiScope
 from core.kernel.errors import Invalid, Outage, Refusal
 from core.kernel.event_catalog import EVENT_KINDS
 from core.kernel.rate_limits import AUTH, Bucket
@@ -235,7 +235,7 @@ def commands() -> str:
 
 def scopes() -> str:
     """Return the scopes of our own API."""
-    return table(["scope", "allows"], [[f"`{scope}`", DESCRIPTIONS[scope].rstrip(".")] for scope in ApiScope])
+    return table(["scope", "allows"], [[f"`{scope}`", scope.description.rstrip(".")] for scope in ApiScope])
 
 
 def capabilities_by_name() -> str:

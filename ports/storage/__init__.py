@@ -1,7 +1,6 @@
 """The port of storage, with one module or package per area, named as in `core` and `adapters.postgres` (docs/adr/0018).
 
-A new repository is declared in its area alone: as a Protocol, and as a property of the classes of the
-area, which `Reading`, `Transaction` and `Autocommit` inherit.
+A new repository is a Protocol in its area, and a property of `Reading`, `Transaction` or `Autocommit`.
 
 Every method is one statement, unless its docstring says otherwise. "Now" is always a parameter,
 and times are in UTC. Every method may raise core.kernel.errors.StorageDown.
@@ -12,88 +11,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from core.authentication.model.dpop import ProofUse
-from core.kernel.callers import Person
 from core.kernel.causes import Caller
-from core.kernel.event_catalog import Event
-from ports.storage.accounts import AccountsAutocommit, AccountsReading, AccountsTransaction
-from ports.storage.applications import ApplicationsAutocommit, ApplicationsReading, ApplicationsTransaction
-from ports.storage.authentication import AuthenticationAutocommit, AuthenticationReading, AuthenticationTransaction
-from ports.storage.billing import BillingReading, BillingTransaction
-from ports.storage.eventing import EventingAutocommit, EventingReading, EventingTransaction
-from ports.storage.federation import FederationAutocommit, FederationReading, FederationTransaction
-from ports.storage.kernel import KernelAutocommit
-from ports.storage.maintenance import MaintenanceTransaction
-from ports.storage.privacy import PrivacyReading, PrivacyTransaction
-from ports.storage.programs import ProgramsAutocommit, ProgramsReading, ProgramsTransaction
-from ports.storage.provisioning import ProvisioningAutocommit, ProvisioningReading, ProvisioningTransaction
-from ports.storage.tenancy import TenancyAutocommit, TenancyReading, TenancyTransaction
+from ports.storage.autocommit import Autocommit
+from ports.storage.reading import Reading
+from ports.storage.transaction import Transaction
 
-
-class Reading(
-    AccountsReading,
-    TenancyReading,
-    ApplicationsReading,
-    ProgramsReading,
-    BillingReading,
-    AuthenticationReading,
-    FederationReading,
-    ProvisioningReading,
-    EventingReading,
-    PrivacyReading,
-    Protocol,
-):
-    """Queries that change nothing. Each query has its own snapshot."""
-
-
-class Transaction(
-    AccountsTransaction,
-    TenancyTransaction,
-    ApplicationsTransaction,
-    ProgramsTransaction,
-    BillingTransaction,
-    AuthenticationTransaction,
-    FederationTransaction,
-    ProvisioningTransaction,
-    EventingTransaction,
-    MaintenanceTransaction,
-    PrivacyTransaction,
-    Protocol,
-):
-    """Queries and changes that are committed together. The end of the block commits. Any exception, cancellation included, rolls back."""
-
-    def acts_as(self, person: Person) -> None:
-        """Set the user who causes the recorded events, if the user becomes known only during the transaction."""
-
-    async def send_deferred(self) -> None:
-        """Execute the deferred statements now, if their results are needed before any other statement."""
-
-    def record(self, event: Event) -> None:
-        """Write the event, and its audit log entry if it has one, with the caller's id, address and user agent.
-
-        All events of a transaction are written when its block ends, in the order of the calls. So
-        `of_person` stands for the confirmed memberships of that moment. They are written last
-        because they lock the totals of the audit log, and other transactions of the organization
-        wait for these rows.
-        """
-
-
-class Autocommit(
-    AccountsAutocommit,
-    TenancyAutocommit,
-    ApplicationsAutocommit,
-    ProgramsAutocommit,
-    AuthenticationAutocommit,
-    FederationAutocommit,
-    EventingAutocommit,
-    ProvisioningAutocommit,
-    KernelAutocommit,
-    Protocol,
-):
-    """Statements that each commit by themselves.
-
-    Use it for a use case with a single change, and for changes that must stay after a refusal, such
-    as counters of attempts.
-    """
+__all__ = ["Autocommit", "Reading", "Storage", "Transaction"]
 
 
 class Storage(Protocol):

@@ -5,20 +5,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from core.applications.model.plans import Cancellation
+from core.applications.model.plans import Cancellation, Entitlement, SubscriptionStatus
 from core.billing.model.checkout import Checkout, CheckoutMatch, Customer
 from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_facts import LockedSubscription, SubscriptionFacts
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.subscriptions import (
-    BillingCustomer,
-    Entitlement,
-    OwnSubscription,
-    Purchase,
-    SubscribedPlan,
-    Subscription,
-    SubscriptionStatus,
-)
+from core.billing.model.subscriptions import BillingCustomer, OwnSubscription, Purchase, SubscribedPlan, Subscription
 from core.kernel.deferred import Deferred
 from core.kernel.values import Keep, PageResult
 
@@ -271,30 +263,3 @@ class Subscriptions(SubscriptionsRead, Protocol):
 
     async def expire(self, now: datetime, limit: int) -> list[Subscription]:
         """Mark at most `limit` overdue subscriptions of all organizations as expired, and return them. Locked ones are skipped."""
-
-
-# The repositories of this area, by the kind of access
-
-
-class BillingReading(Protocol):
-    """Read access to the repositories of billing."""
-
-    @property
-    def customers(self) -> CustomersRead: ...
-    @property
-    def subscriptions(self) -> SubscriptionsRead: ...
-
-
-class BillingTransaction(Protocol):
-    """The repositories of billing in a transaction."""
-
-    @property
-    def billing(self) -> Billing: ...
-    @property
-    def cancellations(self) -> Cancellations: ...
-    @property
-    def checkouts(self) -> Checkouts: ...
-    @property
-    def customers(self) -> Customers: ...
-    @property
-    def subscriptions(self) -> Subscriptions: ...

@@ -20,13 +20,3 @@ class Rates(Protocol):
 
     async def give_back(self, sign_in_hash: bytes, client: str, buckets: tuple[Bucket, ...], now: datetime) -> None:
         """Return these tokens, and the tokens kept for the sign-in that the buckets have not refilled yet. Each is returned once."""
-
-
-# The repositories of this area, by the kind of access
-
-
-class KernelAutocommit(Protocol):
-    """The statements of rate limits that commit by themselves."""
-
-    @property
-    def rates(self) -> Rates: ...

@@ -59,19 +59,3 @@ class ExpiringSecrets(Protocol):
         made to outlive, unless this was announced. Secrets without a usable recipient stay unmarked. Rows
         that are locked are skipped.
         """
-
-
-# The repositories of this area, by the kind of access
-
-
-class MaintenanceTransaction(Protocol):
-    """The repositories of maintenance in a transaction."""
-
-    @property
-    def expiring_secrets(self) -> ExpiringSecrets: ...
-    @property
-    def housekeeping(self) -> Housekeeping: ...
-    @property
-    def leases(self) -> Leases: ...
-    @property
-    def sealed(self) -> SealedColumns: ...

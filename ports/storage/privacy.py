@@ -141,21 +141,3 @@ class AccountLogsRead(Protocol):
 
     async def privacy(self, user_id: UUID, page: Page) -> PageResult[PrivacyLogEntry]:
         """Return a page of the privacy log about the user. Runs two statements."""
-
-
-class PrivacyReading(Protocol):
-    """Read access to the repositories of privacy."""
-
-    @property
-    def account_logs(self) -> AccountLogsRead: ...
-    @property
-    def personal_data(self) -> PersonalDataRead: ...
-    @property
-    def privacy(self) -> PrivacyRead: ...
-
-
-class PrivacyTransaction(Protocol):
-    """The repositories of privacy in a transaction."""
-
-    @property
-    def privacy(self) -> Privacy: ...

@@ -200,9 +200,6 @@ class ProgramClients(ProgramClientsRead, Protocol):
         """Record the use of a credential, and take a token from each bucket. Return the wait, or None without buckets."""
 
 
-# The repositories of this area, by the kind of access
-
-
 class CreatedSecretsRead(Protocol):
     """Read access to API keys and SCIM tokens by their creator."""
 
@@ -218,38 +215,3 @@ class CreatedSecrets(CreatedSecretsRead, Protocol):
 
     async def end(self, org_id: UUID, creator_id: UUID) -> list[CreatedSecret]:
         """Delete all that this service account created, also expired ones, and return them."""
-
-
-class ProgramsReading(Protocol):
-    """Read access to the repositories of programs."""
-
-    @property
-    def api_resources(self) -> ApiResourcesRead: ...
-    @property
-    def created_secrets(self) -> CreatedSecretsRead: ...
-    @property
-    def credentials(self) -> CredentialsRead: ...
-    @property
-    def service_accounts(self) -> ServiceAccountsRead: ...
-    @property
-    def program_clients(self) -> ProgramClientsRead: ...
-
-
-class ProgramsTransaction(Protocol):
-    """The repositories of programs in a transaction."""
-
-    @property
-    def api_resources(self) -> ApiResources: ...
-    @property
-    def created_secrets(self) -> CreatedSecrets: ...
-    @property
-    def credentials(self) -> Credentials: ...
-    @property
-    def service_accounts(self) -> ServiceAccounts: ...
-
-
-class ProgramsAutocommit(Protocol):
-    """The statements of programs that commit by themselves."""
-
-    @property
-    def program_clients(self) -> ProgramClients: ...

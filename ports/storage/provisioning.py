@@ -169,37 +169,3 @@ class ScimRequests(Protocol):
 
     async def add(self, org_id: UUID, requests: Sequence[ScimRequest]) -> None:
         """Store at most MAX_ENTRIES requests, oldest first, and delete those before the last MAX_ENTRIES."""
-
-
-# The repositories of this area, by the kind of access
-
-
-class ProvisioningReading(Protocol):
-    """Read access to the repositories of provisioning."""
-
-    @property
-    def scim_tokens(self) -> ScimTokensRead: ...
-    @property
-    def scim_users(self) -> ScimUsersRead: ...
-    @property
-    def directory_blocks(self) -> DirectoryBlocksRead: ...
-    @property
-    def scim_requests(self) -> ScimRequestsRead: ...
-
-
-class ProvisioningTransaction(Protocol):
-    """The repositories of provisioning in a transaction."""
-
-    @property
-    def scim_tokens(self) -> ScimTokens: ...
-    @property
-    def scim_users(self) -> ScimUsers: ...
-    @property
-    def directory_blocks(self) -> DirectoryBlocks: ...
-
-
-class ProvisioningAutocommit(Protocol):
-    """The statements of provisioning that commit by themselves."""
-
-    @property
-    def scim_requests(self) -> ScimRequests: ...

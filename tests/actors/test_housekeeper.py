@@ -7,7 +7,9 @@ import structlog
 import trio
 import trio.testing
 
-from actors.housekeeper import housekeeper
+from actors.mailbox import TimedMailbox
+from actors.sweep_jobs import HOUSEKEEPING
+from actors.sweeper import sweeper
 from adapters.postgres.engine.pool import Pool
 from core.accounts import accounts
 from core.accounts.model import email_queue
@@ -122,7 +124,7 @@ async def test_the_actor_logs_the_deleted_rows(ports: Ports, pool: Pool, clock: 
     clock.advance(ports.policy.unverified_purge + timedelta(seconds=1))
     with structlog.testing.capture_logs() as log:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(housekeeper, ports, new_id())
+            nursery.start_soon(sweeper, ports, HOUSEKEEPING, TimedMailbox(), new_id())
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert (log[0]["event"], log[0]["job"]) == ("swept", "housekeeping")

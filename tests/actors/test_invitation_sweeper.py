@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -10,8 +9,9 @@ import pytest
 import structlog
 import trio
 
-from actors.invitation_sweeper import JOB, invitation_sweeper
 from actors.mailbox import TimedMailbox
+from actors.sweep_jobs import INVITATION_EXPIRY
+from actors.sweeper import sweeper
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import MEMBER
@@ -137,7 +137,7 @@ async def test_the_actors_of_several_processes_log_their_work_once(
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for _ in range(4):
-                nursery.start_soon(partial(invitation_sweeper, ports, TimedMailbox(), new_id(), replace(JOB, period=0.01)))
+                nursery.start_soon(sweeper, ports, replace(INVITATION_EXPIRY, period=0.01), TimedMailbox(), new_id())
             await eventually(lambda: log)
             await invite(ports, org, 2, clock.now(), "later")
             await eventually(all_expired)

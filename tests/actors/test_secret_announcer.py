@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +12,9 @@ import structlog
 import trio
 from quart_trio import QuartTrio
 
-from actors.secret_announcer import JOB, secret_announcer
+from actors.mailbox import TimedMailbox
+from actors.sweep_jobs import SECRET_ANNOUNCEMENT
+from actors.sweeper import sweeper
 from adapters.postgres.accounts.email_queue import EmailQueue
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import NoticedSecret, QueuedEmail
@@ -312,7 +313,7 @@ async def test_the_actors_of_several_processes_log_their_work_once(world: World,
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             for _ in range(3):
-                nursery.start_soon(partial(secret_announcer, world.ports, new_id(), replace(JOB, period=0.01)))
+                nursery.start_soon(sweeper, world.ports, replace(SECRET_ANNOUNCEMENT, period=0.01), TimedMailbox(), new_id())
             await eventually(lambda: log)
             await world.add(NoticedSecret.SCIM_TOKEN, 3 * DAY + SECOND)
             world.clock.advance(SECOND)

@@ -19,11 +19,12 @@ import actors.key_reader
 import actors.mailer
 import actors.metrics_refresher
 import actors.siem_forwarder
-from actors import billing_reconciler, invitation_sweeper, subscription_sweeper
+from actors import billing_reconciler, sweep_jobs
 from actors.key_reader import key_reader
 from actors.mailboxes import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
+from actors.sweeper import sweeper
 from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool
@@ -41,7 +42,7 @@ from core.tenancy.model.invitations import Invitation, InvitationStatus
 from entrypoints import adapters_of_settings, wiring
 from entrypoints.settings import Settings
 from ports import Ports
-from ports.signals import NoSignals, Signals
+from ports.signals import NoSignals, Signal, Signals
 from tests.actors.helpers import wait_until_idle
 from tests.fakes.outside import FakeMailTransport, FakeMetrics
 from tests.fakes.receiver import Receiver, receiving
@@ -94,26 +95,12 @@ def actors_of(ports: Ports, pool: Pool, mailboxes: Mailboxes, poll: float) -> Ma
         "webhook_dispatcher": partial(webhook_dispatcher, ports, mailboxes.webhook_dispatcher),
         "metrics_refresher": partial(metrics_refresher, ports, pool, mailboxes.metrics_refresher),
         "invitation_sweeper": partial(
-            invitation_sweeper.invitation_sweeper,
-            ports,
-            mailboxes.invitation_sweeper,
-            holder,
-            replace(invitation_sweeper.JOB, period=poll),
+            sweeper, ports, replace(sweep_jobs.INVITATION_EXPIRY, period=poll), mailboxes.invitation_sweeper, holder
         ),
         "subscription_sweeper": partial(
-            subscription_sweeper.subscription_sweeper,
-            ports,
-            mailboxes.subscription_sweeper,
-            holder,
-            replace(subscription_sweeper.JOB, period=poll),
+            sweeper, ports, replace(sweep_jobs.SUBSCRIPTION_EXPIRY, period=poll), mailboxes.subscription_sweeper, holder
         ),
-        "billing_reconciler": partial(
-            billing_reconciler.billing_reconciler,
-            ports,
-            mailboxes.billing_reconciler,
-            holder,
-            replace(billing_reconciler.JOB, period=poll),
-        ),
+        "billing_reconciler": partial(sweeper, ports, replace(billing_reconciler.JOB, period=poll), mailboxes.billing_reconciler, holder),
     }
 
 
@@ -279,25 +266,13 @@ async def test_the_wiring_sends_signals_of_storage_to_the_actors_mailboxes(
 
 @dataclass
 class RecordingSignals(NoSignals):
-    """Signals that record their names."""
+    """Signals that are recorded."""
 
-    sent: list[str] = field(default_factory=list)
+    sent: list[Signal] = field(default_factory=list)
 
-    def mails_due(self, queued: Deferred[bool]) -> None:
-        if queued.value:
-            self.sent.append("mails_due")
-
-    def deliveries_due(self) -> None:
-        self.sent.append("deliveries_due")
-
-    def siem_entries_due(self) -> None:
-        self.sent.append("siem_entries_due")
-
-    def figures_changed(self) -> None:
-        self.sent.append("figures_changed")
-
-    def user_signed_up(self) -> None:
-        self.sent.append("user_signed_up")
+    def send(self, signal: Signal, at: datetime | None = None, *, queued: Deferred[bool] | None = None) -> None:
+        if queued is None or queued.value:
+            self.sent.append(signal)
 
 
 async def test_a_user_that_an_api_key_creates_is_a_message_to_an_actor(ports: Ports, pool: Pool) -> None:
@@ -309,13 +284,13 @@ async def test_a_user_that_an_api_key_creates_is_a_message_to_an_actor(ports: Po
     key = await api_keys.authenticate(ports, SYSTEM, text, Permission.WRITE_USERS)
     for _ in range(2):
         await service_users.find_or_create(ports, key, Email("new@example.com"))
-    assert signals.sent.count("user_signed_up") == 1
+    assert signals.sent.count(Signal.USER_SIGNED_UP) == 1
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statement before the error matters)
         async with ports.storage.transaction(by=SYSTEM) as tx:
             tx.record(events.signed_up(new_id()))
             raise ZeroDivisionError
-    assert signals.sent.count("user_signed_up") == 1
-    mailboxes.user_signed_up()
+    assert signals.sent.count(Signal.USER_SIGNED_UP) == 1
+    mailboxes.send(Signal.USER_SIGNED_UP)
     assert await mailboxes.metrics_refresher.wait(PATIENCE)
 
 
@@ -333,7 +308,7 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
         await tx.email_queue.add(mail)
         assert signals.sent == [], "the transaction is not committed"
     await happen(ports, org)
-    assert signals.sent == ["mails_due", "deliveries_due"]
+    assert signals.sent == [Signal.EMAIL_DUE, Signal.DELIVERIES_DUE]
 
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the statement before the error matters)
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -341,16 +316,16 @@ async def test_signals_follow_the_commit_and_never_a_rollback(ports: Ports, pool
             raise ZeroDivisionError
     assert len(signals.sent) == 2
     await add_account(ports)
-    assert signals.sent[2:] == ["figures_changed"]
+    assert signals.sent[2:] == [Signal.FIGURES_CHANGED]
 
     signals.sent.clear()
     for _ in range(2):
         async with ports.storage.transaction(by=SYSTEM) as tx:
             welcome = new_email(EmailKind.WELCOME, Email("user@example.com"), ports.clock.now(), org_id=org)
             await tx.email_queue.add_within(welcome, 1)
-    assert signals.sent == ["mails_due"], "the second email is due tomorrow"
+    assert signals.sent == [Signal.EMAIL_DUE], "the second email is due tomorrow"
 
     await configure(ports, make_sink(org, "https://siem.example.com/collect"))
     signals.sent.clear()
     await happen(ports, org)
-    assert signals.sent == ["deliveries_due", "siem_entries_due"]
+    assert signals.sent == [Signal.DELIVERIES_DUE, Signal.SIEM_ENTRIES_DUE]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +10,8 @@ import structlog
 import trio
 
 from actors.mailbox import TimedMailbox
-from actors.subscription_sweeper import JOB, subscription_sweeper
+from actors.sweep_jobs import SUBSCRIPTION_EXPIRY
+from actors.sweeper import sweeper
 from adapters.postgres.engine.pool import Pool
 from core.billing import subscriptions
 from core.billing.model import subscriptions as subscriptions_model
@@ -155,7 +155,7 @@ async def test_the_actor_logs_its_work(ports: Ports, pool: Pool, clock: FakeCloc
     await subscribe(ports, pool, await add_plan_of_a_service(pool), 2, clock.now())
     with structlog.testing.capture_logs() as log, trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(subscription_sweeper, ports, TimedMailbox(), new_id(), replace(JOB, period=0.01)))
+            nursery.start_soon(sweeper, ports, replace(SUBSCRIPTION_EXPIRY, period=0.01), TimedMailbox(), new_id())
             await eventually(lambda: log)
             nursery.cancel_scope.cancel()
     assert [(line["event"], line["job"], line["subscriptions"]) for line in log] == [("swept", "subscription_expiry", 2)]

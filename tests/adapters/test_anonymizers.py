@@ -9,7 +9,8 @@ import pytest
 from mmdb_writer import MMDBWriter
 from netaddr import IPSet  # type: ignore[import-untyped]
 
-from adapters.anonymizers import AnonymizerDatabase, AnonymizerFileUnreadable, AnonymizerNetworks, NoAnonymizers, open_anonymizers
+from adapters.anonymizers import AnonymizerDatabase, AnonymizerNetworks, NoAnonymizers, open_anonymizers
+from adapters.geoip import FileUnreadable
 from entrypoints.adapters_of_settings import anonymizers
 from entrypoints.settings import Settings, SettingsInvalid
 from tests.fakes.geoip import SHIPPED
@@ -124,7 +125,7 @@ def test_a_database_flags_anonymous_networks_but_no_mere_hosting(tmp_path: Path)
 def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "vpns"
     path.write_bytes(content)
-    with pytest.raises(AnonymizerFileUnreadable) as caught:
+    with pytest.raises(FileUnreadable) as caught:
         open_anonymizers(path)
     assert str(caught.value) == f"{tmp_path}/{reason}"
     with pytest.raises(SettingsInvalid) as refusal:
@@ -133,8 +134,8 @@ def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content:
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(AnonymizerFileUnreadable, match=r"missing\.txt cannot be read: No such file or directory$"):
+    with pytest.raises(FileUnreadable, match=r"missing\.txt cannot be read: No such file or directory$"):
         open_anonymizers(tmp_path / "missing.txt")
-    with pytest.raises(AnonymizerFileUnreadable, match=r"cannot be read: Is a directory$"):
+    with pytest.raises(FileUnreadable, match=r"cannot be read: Is a directory$"):
         open_anonymizers(tmp_path)
     assert isinstance(anonymizers(Settings()), NoAnonymizers)

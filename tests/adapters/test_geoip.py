@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.geoip import GeoIpFile, GeoIpFileUnreadable, NoGeoIp
+from adapters.geoip import FileUnreadable, GeoIpFile, NoGeoIp
 from core.accounts.model.devices import Location
 from entrypoints.adapters_of_settings import geoip
 from entrypoints.settings import Settings, SettingsInvalid
@@ -80,15 +80,15 @@ def broken_files() -> dict[str, bytes]:
 def test_a_file_that_cannot_be_used_is_refused_at_start(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cities.mmdb"
     path.write_bytes(content)
-    with pytest.raises(GeoIpFileUnreadable) as caught:
+    with pytest.raises(FileUnreadable) as caught:
         GeoIpFile(path)
     assert str(caught.value) == f"{path} is not a file in MaxMind's format"
 
 
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(GeoIpFileUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
+    with pytest.raises(FileUnreadable, match=r"missing\.mmdb cannot be read: No such file or directory$"):
         GeoIpFile(tmp_path / "missing.mmdb")
-    with pytest.raises(GeoIpFileUnreadable, match=r"cannot be read: Is a directory$"):
+    with pytest.raises(FileUnreadable, match=r"cannot be read: Is a directory$"):
         GeoIpFile(tmp_path)
 
 
@@ -102,7 +102,7 @@ def test_a_damaged_record_raises_no_error(tmp_path: Path) -> None:
         path.write_bytes(content)
         try:
             file = GeoIpFile(path)
-        except GeoIpFileUnreadable:
+        except FileUnreadable:
             continue
         for address in ("203.0.113.9", "198.51.100.1", "2001:db8:1::5"):
             assert isinstance(file.locate(address), Location | None)

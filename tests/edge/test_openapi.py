@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from quart_trio import QuartTrio
 
-from core.kernel.api_scopes import DESCRIPTIONS
+from core.kernel.api_scopes import ApiScope
 from entrypoints.cli import main
 from entrypoints.http.app import BLUEPRINTS
 from entrypoints.http.edge.access.declaration import Credentials, access_of
@@ -199,7 +199,7 @@ async def test_the_security_of_an_operation_is_that_of_its_decorators(app: Quart
                 findings.append(f"{method} {path}: {security}, not {expected}")
     assert findings == []
     schemes = document["components"]["securitySchemes"]
-    of_programs = {name: text for name, text in DESCRIPTIONS.items() if not name.startswith("account:")}
+    of_programs = {scope.value: scope.description for scope in ApiScope if not scope.startswith("account:")}
     assert {name: {key: value for key, value in scheme.items() if key != "description"} for name, scheme in schemes.items()} == {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "dpop": {"type": "http", "scheme": "DPoP"},

@@ -13,7 +13,7 @@ from adapters.email.message import SECRET_TEXTS, SUBJECTS
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.email_queue import EmailKind, NoticedSecret
 from core.applications.model.analytics import PendingTask
-from core.kernel.api_scopes import DESCRIPTIONS, ApiScope
+from core.kernel.api_scopes import ApiScope
 from core.kernel.connections import PLATFORM_CONNECTIONS
 from core.kernel.display import to_words
 from core.kernel.policy import PROVIDER_NAMES
@@ -31,7 +31,7 @@ TABLES: dict[str, tuple[object, object]] = {
     "subjects of emails": (SUBJECTS, EmailKind),
     "secrets in emails": (SECRET_TEXTS, NoticedSecret),
     "tasks": (TASKS, PendingTask),
-    "scopes": (DESCRIPTIONS, ApiScope),
+    "scopes": ({scope: scope.description for scope in ApiScope}, ApiScope),
     "identity providers": (PROVIDER_NAMES, PLATFORM_CONNECTIONS),
     **{kind.__name__: (labels, kind) for kind, labels in LABELS.items()},
 }

@@ -17,6 +17,7 @@ from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.profiles import OwnProfile, Profile
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
+from ports.signals import Signal
 
 
 def to_profile(row: Row) -> Profile:
@@ -105,13 +106,13 @@ class Accounts(AccountClosures):
     async def add(self, account: Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
             raise EmailTaken
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def add_if_free(self, account: Account) -> bool:
         # Waits for the outcome of another transaction that is inserting the same address.
         is_added = await self._run(INSERT + "on conflict (email) do nothing", **ACCOUNT.values(account)) == 1
         if is_added:
-            self._signals.figures_changed()
+            self._signals.send(Signal.FIGURES_CHANGED)
         return is_added
 
     # "for no key update" makes writers of the account wait, but still lets other transactions
@@ -170,7 +171,7 @@ class Accounts(AccountClosures):
     async def set_mfa(self, user_id: UUID, enabled_at: datetime | None, now: datetime) -> None:
         sql = "update users set mfa_enabled_at = %(enabled_at)s, updated_at = %(now)s where id = %(user_id)s"
         await self._run(sql, user_id=user_id, enabled_at=enabled_at, now=now)
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def set_profile(self, user_id: UUID, profile: Profile, now: datetime) -> None:
         sql = """
@@ -238,7 +239,7 @@ class Accounts(AccountClosures):
 
     async def remove(self, user_id: UUID) -> None:
         await self._run("delete from users where id = %(user_id)s", user_id=user_id)
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def lock_platform_owner(self, user_id: UUID) -> bool:
         sql = """

@@ -10,6 +10,7 @@ from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine.statements import Repository
+from ports.signals import Signal
 
 ONLY_DIRECTORY: Final = "platform_deactivated_at is null and closed_at is null"
 DIRECTORY_TIME: Final = f"case when {ONLY_DIRECTORY} then deactivated_at else directory_deactivated_at end"
@@ -77,4 +78,4 @@ class AccountClosures(Repository):
             update users set {columns}, updated_at = %(now)s
             from (select count(*) from held) before where id = %(user_id)s"""
         await self._run(sql, user_id=user_id, now=now, **parameters)
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)

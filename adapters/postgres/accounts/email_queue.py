@@ -25,6 +25,7 @@ from core.accounts.model.email_queue import (
 )
 from core.kernel.values import Email
 from ports.crypto import SealBroken, SecretContext
+from ports.signals import Signal
 
 log = structlog.get_logger("storage")
 
@@ -102,7 +103,7 @@ class EmailQueue(SealingRepository):
         queued = self._one_deferred(
             lambda _: True, sql, **parameters, **MAIL.values(email), token=None if email.token is None else self._sealed(email, email.token)
         )
-        self._signals.mails_due(queued)
+        self._signals.send(Signal.EMAIL_DUE, queued=queued)
 
     async def is_waiting(self, kind: EmailKind, address: Email, org_id: UUID) -> bool:
         sql = "select 1 from mails where address = %(address)s and kind = %(kind)s and org_id = %(org_id)s and finished_at is null limit 1"

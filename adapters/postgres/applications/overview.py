@@ -11,7 +11,7 @@ from core.kernel.policy import CERTIFICATE_EXPIRES_SOON
 from core.kernel.roles import ROLES, needs_roles_manage
 
 ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
-# `to_figures` reads the columns in this order: members, services, then the tasks as in TASKS.
+# `to_figures` reads the columns in this order: members, services, then the tasks as in PendingTask.
 # Invitations that expired count as ended, although the sweeper has not marked them yet.
 # Keep the scalar subquery of the SAML configuration: a join may read the configurations of all
 # organizations.
@@ -20,14 +20,6 @@ ADMINS: Final = to_list(role for role in ROLES if needs_roles_manage(role))
 FIGURES: Final = f"""
     select o.member_count,
            (select count(*) from services v where v.org_id = o.id),
-           (select count(*) from domains d where d.org_id = o.id and d.verified_at is null),
-           (select count(*) from (
-                select from invitations i
-                where i.org_id = o.id and i.status = 'pending' and i.expires_at > %(now)s limit {MOST_COUNTED}) i),
-           (select count(*) from (
-                select from memberships m
-                where m.org_id = o.id and m.role in ({ADMINS}) and m.confirmed_at is not null
-                  and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
            (select count(*) from (
                 select from saml_certificates c
                 where c.org_id = o.id and c.deactivated_at is null and c.valid_until <= %(certificates_until)s
@@ -40,22 +32,21 @@ FIGURES: Final = f"""
                     where d.webhook_id >= w.id and d.webhook_id <= w.id and d.org_id = w.org_id
                     order by d.webhook_id, d.created_at desc, d.id desc limit {DELIVERIES_CHECKED}) d
                 where d.attempt_count > 0 order by d.created_at desc, d.id desc limit 1)),
+           (select count(*) from siem_configurations s where s.org_id = o.id and s.enabled and s.failures > 0),
            (select count(*) from siem_configurations s where s.org_id = o.id and not s.enabled),
-           (select count(*) from siem_configurations s where s.org_id = o.id and s.enabled and s.failures > 0)
+           (select count(*) from domains d where d.org_id = o.id and d.verified_at is null),
+           (select count(*) from (
+                select from memberships m
+                where m.org_id = o.id and m.role in ({ADMINS}) and m.confirmed_at is not null
+                  and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED}) m),
+           (select count(*) from (
+                select from invitations i
+                where i.org_id = o.id and i.status = 'pending' and i.expires_at > %(now)s limit {MOST_COUNTED}) i)
     from organizations o where o.id = %(org_id)s"""
-TASKS: Final = (
-    PendingTask.DOMAIN_UNVERIFIED,
-    PendingTask.INVITATIONS_PENDING,
-    PendingTask.ADMINS_WITHOUT_MFA,
-    PendingTask.CERTIFICATES_EXPIRING,
-    PendingTask.WEBHOOKS_FAILING,
-    PendingTask.SIEM_PAUSED,
-    PendingTask.SIEM_FAILING,
-)
 
 
 def to_figures(row: Row) -> OrganizationFigures:
-    return OrganizationFigures(row[0], row[1], {task: count for task, count in zip(TASKS, row[2:], strict=True) if count})
+    return OrganizationFigures(row[0], row[1], {task: count for task, count in zip(PendingTask, row[2:], strict=True) if count})
 
 
 class OrganizationOverview(Repository):

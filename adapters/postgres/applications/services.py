@@ -13,9 +13,9 @@ from adapters.postgres.engine.records import Column, Description, Record
 from adapters.postgres.engine.statements import DeferredRow, Repository, Row
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from adapters.postgres.maintenance.deferred_deletion import OF_SERVICES
+from core.applications.model.plans import Entitlement
 from core.applications.model.services import Service, ServiceOrder, ServiceSlugTaken, ServiceSummary, ServiceType
 from core.applications.model.users import AccessPolicy, AccessSettings
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.rate_limits import Bucket
 from core.kernel.values import Slug

@@ -3,8 +3,7 @@
 from typing import Final, LiteralString
 
 from adapters.postgres.engine.records import Record
-from core.applications.model.plans import FREE_PLAN_NAME
-from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
+from core.applications.model.plans import FREE_PLAN_NAME, Entitlement, SubscriptionStatus
 
 # The time decides whether a subscription has expired, even if the sweeper has not marked it yet. If
 # a payment provider manages the subscription, the provider's events decide.

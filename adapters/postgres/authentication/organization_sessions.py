@@ -9,7 +9,7 @@ from adapters.postgres.applications.service_access import may_use
 from adapters.postgres.authentication.live_sessions import SESSION_NOT_ENDED
 from adapters.postgres.authentication.sessions import DENY, HAS_REQUIRED_FACTOR, NOT_OF_PERSONAL_TOKEN
 from adapters.postgres.engine.statements import Repository
-from core.authentication.model.sessions import LiveSessions
+from core.tenancy.model.members import LiveSessions
 
 # The sessions that selected the organization, and those of its services. Sessions of deleted
 # services are not live. ACCOUNT_IS_USABLE and MAY_IMPERSONATE are missing, because these sessions

@@ -6,6 +6,7 @@ from adapters.postgres.engine.locks import NAMESPACE, ROTATION
 from adapters.postgres.engine.statements import Row, SealingRepository
 from core.authentication.model.tokens import SigningKey
 from ports.crypto import SecretContext
+from ports.signals import Signal
 
 
 def secret_context(kid: str) -> SecretContext:
@@ -43,7 +44,7 @@ class SigningKeys(SealingRepository):
             created_at=key.created_at,
             signs_at=key.signs_at,
         )
-        self._signals.signing_keys_rotated()
+        self._signals.send(Signal.SIGNING_KEYS_ROTATED)
 
     async def retire_all(self, retires_at: datetime) -> None:
         await self._run("update signing_keys set retires_at = %(retires_at)s where retires_at is null", retires_at=retires_at)

@@ -7,6 +7,7 @@ from uuid import UUID
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
 from core.applications.model.plans import IMMEDIATE_TIMEOUT, Cancellation
+from ports.signals import Signal
 
 CANCELLATION: Final = Record(Cancellation, "c")
 REQUEST: Final = f"{CANCELLATION.insert('billing_cancellations', 'due_at')} on conflict do nothing"
@@ -30,7 +31,7 @@ class Cancellations(Repository):
         # that attempt.
         at = cancellation.asked_at + IMMEDIATE_TIMEOUT
         await self._notify("subscriptions_in_doubt", at)
-        self._signals.subscription_in_doubt(at)
+        self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, at)
 
     async def next_due(self) -> datetime | None:
         sql = f"select c.due_at from billing_cancellations c where {IS_ENDED_HERE} order by c.due_at limit 1"

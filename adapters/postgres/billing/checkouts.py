@@ -10,6 +10,7 @@ from adapters.postgres.engine.statements import Repository
 from core.billing.model.checkout import Checkout, CheckoutMatch
 from core.billing.model.provider_events import OpenCheckouts
 from core.billing.model.provider_objects import CheckoutMetadata
+from ports.signals import Signal
 
 METADATA: Final = Record(CheckoutMetadata, "c")
 
@@ -28,7 +29,7 @@ class Checkouts(Repository):
             created_at=checkout.created_at,
             check_at=check_at,
         )
-        self._signals.subscription_in_doubt(check_at)
+        self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, check_at)
 
     async def save_session(self, org_id: UUID, checkout_id: UUID, session_id: str, customer_id: str) -> None:
         sql = """

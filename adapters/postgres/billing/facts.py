@@ -15,6 +15,7 @@ from core.billing.model.provider_facts import LatestEvent, LockedSubscription, P
 from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.values import KEEP, Keep
 from ports.crypto import SealBroken, SecretContext
+from ports.signals import Signal
 
 log = structlog.get_logger("storage")
 
@@ -109,7 +110,7 @@ class Billing(SealingRepository):
             check_at=None if check_at is KEEP else check_at,
         )
         if isinstance(check_at, datetime):
-            self._signals.subscription_in_doubt(check_at)
+            self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, check_at)
 
     async def mark_ended(self, id_: str, now: datetime) -> None:
         sql = """
@@ -144,7 +145,7 @@ class Billing(SealingRepository):
             from held where f.provider_subscription_id = held.provider_subscription_id"""
         await self._run(sql, org_id=org_id, customer_id=customer_id, now=now)
         await self._notify("subscriptions_in_doubt", now)
-        self._signals.subscription_in_doubt(now)
+        self._signals.send(Signal.SUBSCRIPTION_IN_DOUBT, now)
 
     async def subscription(self, id_: str) -> Subscription | None:
         return await self._one(STORED_SUBSCRIPTION.read, OUR_SUBSCRIPTION, id=id_)

@@ -8,16 +8,10 @@ from uuid import UUID
 from adapters.postgres.applications.subscription_state import ENTITLEMENT, FIRST, RAN_OUT, STATUS, entitlement
 from adapters.postgres.engine.records import Column, Record
 from adapters.postgres.engine.statements import Repository
-from core.billing.model.subscriptions import (
-    AlreadySubscribed,
-    Entitlement,
-    OwnSubscription,
-    Purchase,
-    SubscribedPlan,
-    Subscription,
-    SubscriptionStatus,
-)
+from core.applications.model.plans import Entitlement, SubscriptionStatus
+from core.billing.model.subscriptions import AlreadySubscribed, OwnSubscription, Purchase, SubscribedPlan, Subscription
 from core.kernel.values import PageResult
+from ports.signals import Signal
 
 PLAN: Final = Record(SubscribedPlan, "p", features=tuple, is_removed="p.removed_at is not null", price_id="p.billing_price_id")
 SUBSCRIPTION: Final = Record(Subscription, "s", plan=PLAN.as_field(), status=Column(sql=STATUS, read=SubscriptionStatus))
@@ -203,7 +197,7 @@ class Subscriptions(Repository):
 
     def _signal_end(self, subscription: Subscription) -> None:
         if subscription.status is SubscriptionStatus.ACTIVE and subscription.provider_subscription_id is None:
-            self._signals.subscription_due(subscription.current_period_end)
+            self._signals.send(Signal.SUBSCRIPTION_DUE, subscription.current_period_end)
 
 
 def _page(status: SubscriptionStatus | None) -> LiteralString:

@@ -16,6 +16,7 @@ from adapters.postgres.maintenance.deferred_deletion import OF_WEBHOOKS
 from core.eventing.model.webhooks import ClaimedDelivery, Delivery, DeliveryAttempt, DeliveryOutcome, DispatchCapacity
 from core.kernel.values import Page, PageResult
 from ports.crypto import SealBroken
+from ports.signals import Signal
 
 log = structlog.get_logger("storage")
 
@@ -114,7 +115,7 @@ class Deliveries(SealingRepository):
             now=now,
         )
         assert added is not None, "the organization is locked, so the webhook exists"
-        self._signals.deliveries_due()
+        self._signals.send(Signal.DELIVERIES_DUE)
         return added
 
     async def add_copy(self, org_id: UUID, webhook_id: UUID, delivery_id: UUID, new_id: UUID, now: datetime) -> Delivery | None:
@@ -125,7 +126,7 @@ class Deliveries(SealingRepository):
         )
         repeated = await self._one(DELIVERY.read, sql, id=new_id, org_id=org_id, webhook_id=webhook_id, delivery_id=delivery_id, now=now)
         if repeated is not None:
-            self._signals.deliveries_due()
+            self._signals.send(Signal.DELIVERIES_DUE)
         return repeated
 
     async def purge(self, webhook_id: UUID, limit: int) -> None:

@@ -8,6 +8,7 @@ from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import SealingRepository
 from core.eventing.model.webhooks import FORMER_SECRETS_KEPT, Webhook, WebhookNameTaken
 from ports.crypto import SecretContext
+from ports.signals import Signal
 
 WEBHOOK: Final = Record(Webhook, "w", events=tuple)
 INSERT: Final = WEBHOOK.insert("webhooks", "secret")
@@ -48,7 +49,7 @@ class Webhooks(SealingRepository):
             select pg_notify('webhooks', '') from saved where is_active"""
         await self._run(sql, **WEBHOOK.values(webhook))
         if webhook.is_active:
-            self._signals.deliveries_due()
+            self._signals.send(Signal.DELIVERIES_DUE)
 
     async def rotate(self, webhook: Webhook, secret: str, former_until: datetime) -> None:
         # All parts of the statement see the rows from before it: `former` reads the secret that is

@@ -9,6 +9,7 @@ from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
 from adapters.postgres.engine.statements import Repository
 from adapters.postgres.maintenance.deferred_deletion import OF_ORGANIZATIONS, OF_SERVICES, OF_WEBHOOKS, OwnedRecords
 from core.maintenance.model.housekeeping import Sweep
+from ports.signals import Signal
 
 # Self-registered accounts that were never verified, can sign in only with a password, and have no
 # membership (security A-7). A directory that provisioned the user keeps the account; a block
@@ -201,6 +202,6 @@ class Housekeeping(Repository):
         if kind is Sweep.UNVERIFIED_ACCOUNTS:
             locked = await self._all(lambda row: row[0], LOCK_UNVERIFIED, before=before, limit=limit)
             if locked:
-                self._signals.figures_changed()
+                self._signals.send(Signal.FIGURES_CHANGED)
             return await self._run(SWEEPS[kind], before=before, locked=locked)
         return await self._run(SWEEPS[kind], before=before, limit=limit)

@@ -19,6 +19,7 @@ from core.provisioning.model.groups import GroupMember
 from core.provisioning.model.profiles import ScimProfile
 from core.provisioning.model.users import ScimUser, UserNameTaken, WelcomeContext
 from core.tenancy.model.organizations import Membership
+from ports.signals import Signal
 
 
 def to_group_member(row: Row) -> GroupMember:
@@ -155,7 +156,7 @@ class ScimUsers(Repository):
         )
         if added == 0:  # the address is reserved for its former account
             raise UserNameTaken
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def mark_provisioned(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         sql = """
@@ -204,7 +205,7 @@ class ScimUsers(Repository):
                 update users set {WITHOUT_DIRECTORY}, updated_at = %(now)s
                 from (select count(*) from held) before where id = any(%(user_ids)s)"""
             await self._run(sql, user_ids=account_ids, now=now)
-            self._signals.figures_changed()
+            self._signals.send(Signal.FIGURES_CHANGED)
 
     async def restore_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> None:
         sql = f"""

@@ -12,6 +12,7 @@ from core.accounts.model.accounts import DELETED_ACCOUNT, AccountSummary
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, Page, PageResult
 from core.tenancy.model.invitations import Invitation, InvitationAlreadySent, InvitationStatus, ListedInvitation, ReceivedInvitation
+from ports.signals import Signal
 
 INVITATION: Final = Record(Invitation, "i", email=Email, status=InvitationStatus)
 STATUS_NOW: Final = "case when i.status = 'pending' and i.expires_at <= %(now)s then 'expired' else i.status end"
@@ -72,7 +73,7 @@ class Invitations(Repository):
 
     async def add(self, invitation: Invitation) -> None:
         await self._run(INSERT, **INVITATION.values(invitation))
-        self._signals.invitation_due(invitation.expires_at)
+        self._signals.send(Signal.INVITATION_DUE, invitation.expires_at)
 
     async def by_id(self, org_id: UUID, invitation_id: UUID) -> Invitation | None:
         return await self._one(

@@ -16,6 +16,7 @@ from core.kernel.callers import OrganizationStatus
 from core.kernel.display import PRODUCT
 from core.kernel.values import Email, PageResult, Slug
 from core.tenancy.model.organizations import ListedOrganization, Membership, Organization, SlugTaken
+from ports.signals import Signal
 
 ORGANIZATION: Final = Record(Organization, "o", slug=Slug, status=OrganizationStatus, tier=TIER.as_field(if_any="id"))
 OF_TIER: Final = "left join tiers t on t.id = o.tier_id"
@@ -145,7 +146,7 @@ class Organizations(Repository):
             values (%(id)s, %(slug)s, %(name)s, %(status)s, %(tier_id)s, %(max_services)s, %(max_users)s, %(device_trust_days)s,
                     %(personal_tokens)s, %(created_at)s, %(updated_at)s, %(approved_at)s, %(rejected_reason)s, %(suspended_reason)s)"""
         await self._run(sql, **_values(organization))
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def save(self, organization: Organization) -> None:
         # When an organization becomes active, its pending deliveries may be due. The caller has
@@ -163,8 +164,8 @@ class Organizations(Repository):
             select pg_notify('webhooks', ''), pg_notify('siem', '') from saved where became_active"""
         await self._run(sql, **_values(organization))
         if organization.status is OrganizationStatus.ACTIVE:
-            self._signals.deliveries_due()
-            self._signals.siem_entries_due()
+            self._signals.send(Signal.DELIVERIES_DUE)
+            self._signals.send(Signal.SIEM_ENTRIES_DUE)
 
     async def delete(self, org_id: UUID, now: datetime) -> None:
         sql = """
@@ -176,7 +177,7 @@ class Organizations(Repository):
             webhooks_too as (insert into deleted_webhooks (id, deleted_at) select id, %(now)s from webhooks where org_id = %(org_id)s)
             insert into deleted_organizations (id, deleted_at) select id, %(now)s from deleted"""
         await self._run(sql, org_id=org_id, now=now)
-        self._signals.figures_changed()
+        self._signals.send(Signal.FIGURES_CHANGED)
 
     async def purge(self, org_id: UUID, limit: int) -> None:
         await self._run(f"{OF_ORGANIZATIONS.delete_sql('select %(org_id)s::uuid as id')} select 1 from records", org_id=org_id, limit=limit)

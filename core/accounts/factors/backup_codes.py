@@ -1,13 +1,11 @@
 """Backup codes, for users without their authenticator app. Each code works once."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
@@ -15,10 +13,8 @@ from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, Redeem
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 BACKUP_CODES: Final = 10
 # Leaves out characters that look alike: I and 1, O and 0. Eight characters are 40 bits (security

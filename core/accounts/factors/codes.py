@@ -5,11 +5,9 @@ transaction and changes nothing. `redeem` and `accept` use the code up in the tr
 the session.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from core.accounts import events
@@ -23,10 +21,8 @@ from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.errors import refuse
 from core.kernel.proofs import Method
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 
 class VerifiedCode(Protocol):

@@ -1,11 +1,9 @@
 """TOTP: the codes of an authenticator app (RFC 6238)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 from core.accounts.model.email_queue import EmailKind
@@ -13,10 +11,8 @@ from core.accounts.model.mfa import FirstFactor, MfaEnrollment, MfaEvent, Redeem
 from core.kernel.causes import Caller
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Method
-
-if TYPE_CHECKING:
-    from ports import Ports
-    from ports.storage import Transaction
+from ports import Ports
+from ports.storage import Transaction
 
 _FORMAT: Final = re.compile("[0-9]{6}")
 

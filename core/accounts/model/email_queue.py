@@ -4,13 +4,11 @@ A notice is about a new way into an account, with a link that undoes it (securit
 programs that ended (security J-12).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
@@ -126,7 +124,7 @@ class OwnerChange:
         return f"{self.user}\n{self.by}\n{self.reason}"
 
     @classmethod
-    def parse(cls, token: str | None) -> OwnerChange:
+    def parse(cls, token: str | None) -> Self:
         """Return the change in a `token`. The queue may have forgotten it."""
         return cls(*(token or "").split("\n", 2))
 

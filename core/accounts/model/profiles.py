@@ -1,7 +1,5 @@
 """The profile of a person: the claims of OpenID Connect about them (Core, section 5.1), without email address and phone number."""
 
-from __future__ import annotations
-
 import re
 import zoneinfo
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from typing import Final, Self
 from core.kernel import uris
 from core.kernel.callers import Person
 from core.kernel.errors import Invalid
-from core.kernel.values import KEEP, Email, Keep, is_printable, is_visible, provided
+from core.kernel.values import Email, Keep, is_printable, is_visible, provided
 
 MAX_NAME_LENGTH: Final = 100
 MAX_PICTURE_LENGTH: Final = 1024  # the other URLs have this limit too
@@ -88,10 +86,10 @@ class Profile:
         """The details that are set, by name."""
         return {name: value for name in DETAILS if (value := getattr(self, name)) is not None}
 
-    def without_details(self) -> Profile:
+    def without_details(self) -> Self:
         return replace(self, **dict.fromkeys(DETAILS))
 
-    def changed_fields(self, new: Profile) -> list[str]:
+    def changed_fields(self, new: Self) -> list[str]:
         """Return the names of the fields that differ."""
         return [name for name in self.__slots__ if getattr(self, name) != getattr(new, name)]
 
@@ -111,7 +109,7 @@ class OwnProfile:
     pending_email: Email | None  # a requested new address that is not proved yet
     profile: Profile
 
-    def seen_by(self, caller: Person) -> OwnProfile:
+    def seen_by(self, caller: Person) -> Self:
         """Return the profile as the caller sees it.
 
         An application does not learn a pending address. It reads the details at the userinfo endpoint
@@ -121,35 +119,23 @@ class OwnProfile:
         if caller.service is None:
             return self
         profile = self.profile.without_details() if caller.sees("profile") else NO_PROFILE
-        return OwnProfile(self.email if caller.sees("email") else None, None, profile)
+        return type(self)(self.email if caller.sees("email") else None, None, profile)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileChanges:
-    """The new values of a profile. Fields that are KEEP stay as they are, and None removes a value."""
+    """The new values of a profile, by field. None removes a value, and other fields stay as they are."""
 
-    name: str | Keep | None = KEEP
-    picture: str | Keep | None = KEEP
-    locale: str | Keep | None = KEEP
-    zoneinfo: str | Keep | None = KEEP
-    given_name: str | Keep | None = KEEP
-    family_name: str | Keep | None = KEEP
-    middle_name: str | Keep | None = KEEP
-    nickname: str | Keep | None = KEEP
-    preferred_username: str | Keep | None = KEEP
-    profile: str | Keep | None = KEEP
-    website: str | Keep | None = KEEP
-    gender: str | Keep | None = KEEP
-    birthdate: str | Keep | None = KEEP
+    values: Mapping[str, str | None]
 
     @classmethod
     def parse(cls, **texts: str | Keep | None) -> Self:
-        """Check the texts of a request, by field. Spaces at their ends are removed.
+        """Check the texts of a request, by field. Spaces at their ends are removed. Fields that are KEEP do not change.
 
         Raises: NameInvalid, PictureInvalid, LocaleInvalid, TimeZoneInvalid, NamePartInvalid,
         ProfileUrlInvalid, BirthdateInvalid.
         """
-        return cls(**{field: _PARSERS[field](text) if isinstance(text, str) else text for field, text in texts.items()})
+        return cls({field: _PARSERS[field](text) if isinstance(text, str) else text for field, text in provided(**texts).items()})
 
     @classmethod
     def valid_parts(cls, old: Profile, new: Profile) -> Self:
@@ -158,17 +144,14 @@ class ProfileChanges:
         for field in old.changed_fields(new):
             value = getattr(new, field)
             try:
-                changes[field] = getattr(cls.parse(**{field: value}), field)
+                changes |= cls.parse(**{field: value}).values
             except Invalid:
                 continue
-        return cls(**changes)
+        return cls(changes)
 
     def apply_to(self, profile: Profile) -> Profile:
         """Return the profile after these changes."""
-        return replace(profile, **provided(**{field: getattr(self, field) for field in self.__slots__}))
-
-
-NO_CHANGES: Final = ProfileChanges()
+        return replace(profile, **self.values)
 
 
 def parse_name(text: str) -> str:

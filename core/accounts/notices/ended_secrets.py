@@ -4,20 +4,15 @@ That person knows the secrets of the programs that they managed. When they may n
 program, its credentials that they made end, and who answers for the program gets an email.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts import events
 from core.accounts.model.email_queue import EmailKind, EndedCredential, NoticedSecret, SecretNotice, new_email
 from core.kernel.page_paths import PLATFORM_CREDENTIALS_PATH, RESOURCE_CREDENTIALS_PATH, SERVICE_ACCOUNT_CREDENTIALS_PATH
 from core.kernel.roles import ROLES, RoleName, find_role, may_give
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def end_credentials_in(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime, *, of_roles: Collection[RoleName] | None) -> None:

@@ -5,19 +5,14 @@ They go at once to the verified address that the account has before the change. 
 the address, that is the old address. The new one gets an email without a link.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.email_queue import UNDO_TTL, EmailKind, SecretNotice, SecurityNotice, new_email
 from core.kernel.values import Email, new_id
-
-if TYPE_CHECKING:
-    from ports.storage import Transaction
+from ports.storage import Transaction
 
 
 async def notify(

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
 from core.kernel.connections import ConnectionSlug
@@ -105,27 +104,20 @@ DELIVERIES_CHECKED: Final = 20
 class PendingTask(StrEnum):
     """A state that an admin should change. The most urgent ones come first."""
 
-    CERTIFICATES_EXPIRING = "certificates_expiring"
-    WEBHOOKS_FAILING = "webhooks_failing"
-    SIEM_FAILING = "siem_failing"
-    SIEM_PAUSED = "siem_paused"
-    DOMAIN_UNVERIFIED = "domain_unverified"
-    ADMINS_WITHOUT_MFA = "admins_without_mfa"
-    INVITATIONS_PENDING = "invitations_pending"
+    capability: Capability | None  # that the next step requires; other roles do not see the task
 
+    def __new__(cls, value: str, capability: Capability | None = None) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.capability = value, capability
+        return member
 
-# The capability that the next step of a task requires. Other roles do not see the task.
-CAPABILITIES: Final[Mapping[PendingTask, Capability]] = MappingProxyType(
-    {
-        PendingTask.DOMAIN_UNVERIFIED: Capability.INTEGRATIONS_MANAGE,
-        PendingTask.INVITATIONS_PENDING: Capability.MEMBERS_MANAGE,
-        PendingTask.ADMINS_WITHOUT_MFA: Capability.MEMBERS_MANAGE,
-        PendingTask.CERTIFICATES_EXPIRING: Capability.INTEGRATIONS_MANAGE,
-        PendingTask.WEBHOOKS_FAILING: Capability.WEBHOOKS_MANAGE,
-        PendingTask.SIEM_PAUSED: Capability.INTEGRATIONS_MANAGE,
-        PendingTask.SIEM_FAILING: Capability.INTEGRATIONS_MANAGE,
-    }
-)
+    CERTIFICATES_EXPIRING = "certificates_expiring", Capability.INTEGRATIONS_MANAGE
+    WEBHOOKS_FAILING = "webhooks_failing", Capability.WEBHOOKS_MANAGE
+    SIEM_FAILING = "siem_failing", Capability.INTEGRATIONS_MANAGE
+    SIEM_PAUSED = "siem_paused", Capability.INTEGRATIONS_MANAGE
+    DOMAIN_UNVERIFIED = "domain_unverified", Capability.INTEGRATIONS_MANAGE
+    ADMINS_WITHOUT_MFA = "admins_without_mfa", Capability.MEMBERS_MANAGE
+    INVITATIONS_PENDING = "invitations_pending", Capability.MEMBERS_MANAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +147,4 @@ def compute_days(now: datetime) -> DateRange:
 
 def select_tasks(tasks: Mapping[PendingTask, int], rights: Rights) -> dict[PendingTask, int]:
     """Return the tasks that a member with these rights can do, in the order of PendingTask."""
-    return {task: tasks[task] for task in PendingTask if task in tasks and CAPABILITIES[task] in rights}
+    return {task: tasks[task] for task in PendingTask if task in tasks and task.capability in rights}

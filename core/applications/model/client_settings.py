@@ -3,23 +3,18 @@
 Sources: RFC 6749 section 2.3, RFC 7517, RFC 7523, and OpenID Connect Dynamic Client Registration section 2 for the names.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from core.kernel import uris
 from core.kernel.errors import Invalid
 from core.kernel.outbound import LONGEST_URL, KeyPortNotAllowed
+from core.kernel.policy import Policy
 from core.kernel.values import base64url, digest, is_printable, is_visible
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from core.kernel.policy import Policy
-
-    Jwk = Mapping[str, str]
+Jwk = Mapping[str, str]
 
 # The algorithms of client assertions. None is symmetric: a server that stores the secret of a
 # client could be made to take a public key for it (RFC 8725 section 3.1).

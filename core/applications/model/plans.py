@@ -1,10 +1,11 @@
-"""Plans, and the cancellations that wait for the provider."""
+"""Plans, entitlements to them, and the cancellations that wait for the provider."""
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -69,7 +70,7 @@ class PlanChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanTerms:
+class PlanTerms(PlanChanges):
     """The fields of a plan that a member chooses, not checked yet."""
 
     name: str
@@ -77,16 +78,6 @@ class PlanTerms:
     currency: str
     features: Sequence[str] = ()
     billing_price_id: str | None = None
-
-    def to_changes(self) -> PlanChanges:
-        """Return the changes that give an existing plan these terms."""
-        return PlanChanges(
-            name=self.name,
-            price_cents=self.price_cents,
-            currency=self.currency,
-            features=self.features,
-            billing_price_id=self.billing_price_id,
-        )
 
 
 def parse_currency(text: str) -> str:
@@ -130,3 +121,29 @@ class Cancellation:
     org_id: UUID
     service_id: UUID
     asked_at: datetime
+
+
+class SubscriptionStatus(StrEnum):
+    """The status of a subscription, as in the API and the database."""
+
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    PAST_DUE = "past_due"
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether the subscription is active or past due. A user has at most one live subscription to a service."""
+        return self in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """The plan that a user has at a service, by subscription or because it is the service's free plan.
+
+    All fields are None if the user has no plan.
+    """
+
+    plan: str | None = None
+    status: SubscriptionStatus | None = None  # also None on the free plan
+    features: tuple[str, ...] | None = None

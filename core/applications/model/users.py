@@ -1,24 +1,20 @@
 """The users of applications: who may use one, end users of an organization, users of a service, and a user's own applications."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import Self
 from uuid import UUID
 
+from core.applications.model.plans import Entitlement
 from core.kernel import uris
 from core.kernel.callers import ServiceContext
 from core.kernel.connections import ConnectionSlug
 from core.kernel.deferred import Deferred
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import Email
-
-if TYPE_CHECKING:
-    from core.authentication.model.sessions import LiveSessions
-    from core.billing.model.subscriptions import Entitlement
+from core.tenancy.model.members import LiveSessions
 
 
 class NoAccessToService(Forbidden):
@@ -63,7 +59,7 @@ class EnrollmentOrigin(StrEnum):
         """Return whether a directory, an admin or an API key assigned the user."""
         return self not in (EnrollmentOrigin.SELF, EnrollmentOrigin.SUBSCRIPTION)
 
-    def replaces(self, other: EnrollmentOrigin) -> bool:
+    def replaces(self, other: Self) -> bool:
         """Return whether this origin is stronger than the other one."""
         order = [*EnrollmentOrigin]
         return order.index(self) > order.index(other)
@@ -81,7 +77,7 @@ class AccessSettings:
     saml_self_enrolled: bool = False
     launch_url: str | None = None
 
-    def validated(self) -> AccessSettings:
+    def validated(self) -> Self:
         """Return the settings with the launch URL in canonical form. Raises: LaunchUrlInvalid."""
         if self.launch_url is None:
             return self

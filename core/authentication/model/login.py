@@ -10,11 +10,11 @@ from uuid import UUID
 
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import Device, DeviceMatch
+from core.applications.model.plans import Entitlement
 from core.applications.model.users import NoAccessToService
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
 from core.authentication.model.sessions import Grant, Session
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import BlockedByDirectory
 from core.kernel.callers import Person, ServiceContext
 from core.kernel.deferred import Deferred

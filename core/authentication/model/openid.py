@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.profiles import DETAILS, NO_PROFILE, Profile
-from core.billing.model.subscriptions import Entitlement
+from core.applications.model.plans import Entitlement
 from core.kernel.proofs import Proofs
 from core.kernel.roles import RoleName
 from core.kernel.values import Email, base64url, digest, is_printable

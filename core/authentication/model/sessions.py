@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from core.applications.model.plans import Entitlement
 from core.authentication.model.dpop import KeyBinding
 from core.authentication.model.openid import OpenIdGrant, UserFacts
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.access import NotAMember
 from core.kernel.callers import OrganizationStatus, ServiceContext
 from core.kernel.causes import Caller
@@ -175,14 +175,6 @@ class RotatedSession:
     openid: OpenIdGrant | None = None
     facts: UserFacts | None = None  # None without OpenID Connect
     keeps_refresh_token: bool = False  # the same refresh token works again
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSessions:
-    """The number of live sessions of a user in an organization, and the start of the newest one in UTC."""
-
-    count: int
-    last_created_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

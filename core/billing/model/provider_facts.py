@@ -6,17 +6,16 @@ matter (docs/adr/0016). Provider timestamps have a precision of one second. If
 two facts of the same second contradict each other, the one that arrived last counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
+from core.applications.model.plans import SubscriptionStatus
 from core.billing.model.provider_objects import ProviderSubscription, to_status
-from core.billing.model.subscriptions import PERIOD, Subscription, SubscriptionStatus
+from core.billing.model.subscriptions import PERIOD, Subscription
 
 CHECK_INTERVAL: Final = timedelta(days=1)  # between two checks of one of our subscriptions, even if events arrive
 AFTER_PERIOD: Final = timedelta(hours=1)  # from the end of a period to a check; the event should have arrived by then
@@ -82,7 +81,7 @@ class SubscriptionFacts:
 
     def with_subscription(
         self, subscription: ProviderSubscription, at: datetime, *, at_creation: bool = False, deleted: bool = False
-    ) -> SubscriptionFacts:
+    ) -> Self:
         """Add the subscription object of an event or response. A cancellation counts even if it arrives late, because it is final."""
         facts = self._with_period(subscription.period_end, at, at_creation=at_creation)
         ended = self.ended or deleted or subscription.is_canceled
@@ -98,12 +97,12 @@ class SubscriptionFacts:
             ended=ended,
         )._without_unneeded_page()
 
-    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> SubscriptionFacts:
+    def _with_period(self, end: datetime | None, at: datetime, *, at_creation: bool) -> Self:
         if end is None or (self.period_at is not None and (at, not at_creation) < (self.period_at, not self.period_at_creation)):
             return self
         return replace(self, period_end=end, period_at=at, period_at_creation=at_creation)
 
-    def with_payment(self, at: datetime, until: datetime | None) -> SubscriptionFacts:
+    def with_payment(self, at: datetime, until: datetime | None) -> Self:
         """Add a paid invoice for a period until `until`. A shorter period never shortens a longer one."""
         return replace(
             self._with_latest(LatestEvent.PAID, at),
@@ -111,13 +110,13 @@ class SubscriptionFacts:
             paid=self.paid if until is None else _without_outlasted((*self.paid, PaidPeriod(at, until))),
         )._without_unneeded_page()
 
-    def with_failure(self, at: datetime) -> SubscriptionFacts:
+    def with_failure(self, at: datetime) -> Self:
         """Add a failed payment."""
         if self.failed_at is not None and at < self.failed_at:
             return self
         return replace(self._with_latest(LatestEvent.FAILED, at), failed_at=at)
 
-    def with_action(self, at: datetime, page: str | None) -> SubscriptionFacts:
+    def with_action(self, at: datetime, page: str | None) -> Self:
         """Add a payment that the user has to complete on `page`.
 
         If the subscription already belongs to an organization, the page is not kept, because the
@@ -127,11 +126,11 @@ class SubscriptionFacts:
             return self
         return replace(self, action_at=at, action_page=page)._without_unneeded_page()
 
-    def assigned_to(self, org_id: UUID) -> SubscriptionFacts:
+    def assigned_to(self, org_id: UUID) -> Self:
         """Record that our subscription exists now, and that it belongs to this organization."""
         return replace(self, org_id=org_id)._without_unneeded_page()
 
-    def has_newer_status_than(self, before: SubscriptionFacts) -> bool:
+    def has_newer_status_than(self, before: Self) -> bool:
         """Return whether newer facts about the status arrived, even if the status stays the same.
 
         Such facts are another payment or failure, another status at the provider, or the end of the
@@ -168,10 +167,10 @@ class SubscriptionFacts:
         is_newer = self.object_at is not None and self.object_at > at
         return not (is_newer and self.status is not None and to_status(self.status) is SubscriptionStatus.ACTIVE)
 
-    def _without_unneeded_page(self) -> SubscriptionFacts:
+    def _without_unneeded_page(self) -> Self:
         return self if self.needs_action and self.org_id is None else replace(self, action_page=None)
 
-    def _with_latest(self, latest: LatestEvent, at: datetime, *, at_creation: bool = False) -> SubscriptionFacts:
+    def _with_latest(self, latest: LatestEvent, at: datetime, *, at_creation: bool = False) -> Self:
         match self.latest:
             case None:
                 return replace(self, latest=latest)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from core.billing.model.subscriptions import SubscriptionStatus
+from core.applications.model.plans import SubscriptionStatus
 from core.kernel.values import parse_id
 
 _ID = re.compile(r"[!-~]{1,255}")  # ids of the provider; they appear in URLs and log lines

@@ -1,14 +1,12 @@
 """Subscriptions of users to the plans of a service."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 
+from core.applications.model.plans import SubscriptionStatus
 from core.kernel.errors import Forbidden, Invalid, NotFound
 from core.kernel.values import Email
 
@@ -52,20 +50,6 @@ class EmptySubscriptionUpdate(Invalid):
     """The request changes nothing. Send at least one of status, current_period_end and plan_id."""
 
 
-class SubscriptionStatus(StrEnum):
-    """The status of a subscription, as in the API and the database."""
-
-    ACTIVE = "active"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-    PAST_DUE = "past_due"
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether the subscription is active or past due. A user has at most one live subscription to a service."""
-        return self in (SubscriptionStatus.ACTIVE, SubscriptionStatus.PAST_DUE)
-
-
 @dataclass(frozen=True, slots=True)
 class SubscribedPlan:
     """The plan of a subscription. Ended subscriptions can have a deleted plan."""
@@ -92,7 +76,7 @@ class Subscription:
     provider_subscription_id: str | None  # None if no payment provider manages it
     created_at: datetime
 
-    def at(self, now: datetime) -> Subscription:
+    def at(self, now: datetime) -> Self:
         """Return the subscription with its status at `now`. An active one expires after its period, unless a provider manages it."""
         if self.status is SubscriptionStatus.ACTIVE and self.provider_subscription_id is None and self.current_period_end <= now:
             return replace(self, status=SubscriptionStatus.EXPIRED)
@@ -140,15 +124,3 @@ class Purchase:
 
     plan: str
     service: str
-
-
-@dataclass(frozen=True, slots=True)
-class Entitlement:
-    """The plan that a user has at a service, by subscription or because it is the service's free plan.
-
-    All fields are None if the user has no plan.
-    """
-
-    plan: str | None = None
-    status: SubscriptionStatus | None = None  # also None on the free plan
-    features: tuple[str, ...] | None = None

@@ -173,35 +173,14 @@ def build_filter(
     )
 
 
-def build_platform_filter(
-    *,
-    action: str | None,
-    target_type: Target | None,
-    target_id: str | None,
-    actor_id: str | None,
-    impersonator_id: str | None,
-    session_id: str | None,
-    success: bool | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> PlatformAuditFilter | None:
-    """Return the filter of the platform's log for these query parameters, or None if no entry can match. Raises: TargetTypeRequired."""
-    entry = build_filter(
-        action=action,
-        target_type=target_type,
-        target_id=target_id,
-        actor_id=actor_id,
-        success=success,
-        since=since,
-        until=until,
-        known_actions=PLATFORM_ACTIONS,
-    )
+def to_platform_filter(entry: AuditFilter | None, impersonator_id: str | None, session_id: str | None) -> PlatformAuditFilter | None:
+    """Return the filter of the platform's log with this filter of PLATFORM_ACTIONS and these parameters, or None if no entry can match."""
     impersonator = None if impersonator_id is None else parse_id(impersonator_id)
     if entry is None or (impersonator_id is not None and impersonator is None):
         return None
-    if entry.actions is None and target_type is not None and target_id is None:
+    if entry.actions is None and entry.target_type is not None and entry.target_id is None:
         # The log has no index of target types alone. The actions select the same entries.
-        actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target is target_type)
+        actions = frozenset(kind.name for kind in PLATFORM_ACTIONS.values() if kind.target == entry.target_type)
         entry = replace(entry, target_type=None, actions=actions)
     return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
 

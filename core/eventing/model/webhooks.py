@@ -1,7 +1,5 @@
 """Webhooks and their deliveries, and logout notices (Back-Channel Logout 1.0)."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -14,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -236,7 +234,7 @@ class DispatchCapacity:
     by_receiver: Mapping[UUID, int]
 
     @classmethod
-    def remaining(cls, slots: int, in_flight: Sequence[LeasedDelivery]) -> DispatchCapacity:
+    def remaining(cls, slots: int, in_flight: Sequence[LeasedDelivery]) -> Self:
         """Return the capacity that `in_flight` leaves of `slots`."""
         organizations = Counter(delivery.org_id for delivery in in_flight)
         receivers = Counter(delivery.receiver_id for delivery in in_flight)

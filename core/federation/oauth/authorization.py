@@ -16,6 +16,7 @@ from uuid import UUID
 
 from core.accounts import own_account
 from core.accounts.model.accounts import Account
+from core.applications.model.plans import Entitlement
 from core.applications.model.services import ServiceNotFound
 from core.authentication import sessions
 from core.authentication.flow.model import Flow, FlowEnded
@@ -35,7 +36,6 @@ from core.authentication.model.sessions import (
 from core.authentication.service_access import require_enrolled
 from core.authentication.session_start import issue_first_tokens, start_granted_session
 from core.authentication.tokens import dpop
-from core.billing.model.subscriptions import Entitlement
 from core.federation.oauth import consents
 from core.federation.oauth.model.authorization import (
     CODE_TTL,

@@ -25,11 +25,12 @@ BATCH: Final = 500  # secrets that are announced in one transaction
 LEASE: Final = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ExpiringSecret:
     """A secret that works now and expires soon, with the address that the announcement goes to. Times are UTC."""
 
     kind: NoticedSecret
+    recipient: Email
     name: str
     label: str | None  # the first characters of the secret, as lists show them
     holder: str | None  # the name of the application, service account or API resource that has it
@@ -37,7 +38,6 @@ class ExpiringSecret:
     organization: str | None  # the name; None if the secret belongs to no organization
     org_slug: str | None
     expires_at: datetime
-    recipient: Email
 
     def to_notice(self) -> SecretNotice:
         """Return the text of the announcement."""

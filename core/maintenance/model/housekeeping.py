@@ -2,7 +2,10 @@
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
+
+from core.accounts.model.email_queue import UNDO_TTL
+from core.accounts.model.mfa import SETUP_TTL
 
 BATCH = 1000  # rows
 # Ended sessions are kept for a while, so that reuse of their refresh tokens is still detected.
@@ -46,6 +49,13 @@ LEASE = timedelta(minutes=5)
 class Sweep(StrEnum):
     """A kind of row that the housekeeper deletes, or changes where a comment says so. The values are logged."""
 
+    kept: timedelta  # how long such a row stays after it is obsolete, unless the policy says so
+
+    def __new__(cls, value: str, kept: timedelta = timedelta()) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.kept = value, kept
+        return member
+
     ONE_TIME_TOKENS = "one_time_tokens"
     SIGN_IN_FLOWS = "sign_in_flows"
     FLOW_SECRETS = "flow_secrets"  # expired proofs and challenges are removed, and the flow stays
@@ -53,43 +63,43 @@ class Sweep(StrEnum):
     EMAIL_SIGN_INS = "email_sign_ins"
     KEPT_FORMS = "kept_forms"
     SENT_FORMS = "sent_forms"
-    DEVICE_CODES = "device_codes"
+    DEVICE_CODES = "device_codes", EXPIRED_DEVICE_CODES_KEPT
     LINK_TICKETS = "link_tickets"
     SAML_SIGN_ONS = "saml_sign_ons"
     SAML_LOGOUTS = "saml_logouts"
     PROVIDER_STATES = "provider_states"
-    AUTHORIZATION_CODES = "authorization_codes"
+    AUTHORIZATION_CODES = "authorization_codes", CODES_KEPT
     PUSHED_REQUESTS = "pushed_requests"
     CLIENT_ASSERTIONS = "client_assertions"
     DPOP_PROOFS = "dpop_proofs"  # counted in tables: they are emptied as a whole
     SIGNING_KEYS = "signing_keys"
-    SESSIONS = "sessions"
+    SESSIONS = "sessions", ENDED_SESSIONS_KEPT
     RATES = "rates"
     SIGN_IN_CHARGES = "sign_in_charges"
     ATTEMPT_LIMITS = "guesses"
-    MAILS = "mails"
-    EMAIL_CHANGES = "email_changes"
-    SECURITY_NOTICES = "security_notices"
-    FORMER_MFA = "former_mfa"
-    MFA_SETUPS = "mfa_setups"
-    CREDENTIALS = "credentials"  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
-    EVENTS = "events"
+    MAILS = "mails", FINISHED_MAILS_KEPT
+    EMAIL_CHANGES = "email_changes", EMAIL_CHANGES_KEPT
+    SECURITY_NOTICES = "security_notices", EMAIL_CHANGES_KEPT
+    FORMER_MFA = "former_mfa", UNDO_TTL
+    MFA_SETUPS = "mfa_setups", SETUP_TTL
+    CREDENTIALS = "credentials", CREDENTIALS_KEPT  # expired ones of programs, which the list still shows for CREDENTIALS_KEPT
+    EVENTS = "events", EVENTS_KEPT
     UNVERIFIED_ACCOUNTS = "unverified_accounts"
-    CHECKOUTS = "checkouts"
-    BILLING_FACTS = "billing_facts"  # about ended subscriptions, and about subscriptions that we never managed
-    PAYMENT_METHODS = "payment_methods"  # detached ones, and those of unknown customers
-    DELETED_CUSTOMERS = "deleted_customers"  # of the payment provider
-    LOGIN_TOTALS = "login_totals"  # merged into one row per day, not deleted
-    SIEM_QUEUES = "siem_queues"  # of removed configurations
-    SIEM_BACKLOGS = "siem_backlogs"  # entries that the SIEM has not accepted for SIEM_BACKLOGS_KEPT
+    CHECKOUTS = "checkouts", BILLING_KEPT
+    BILLING_FACTS = "billing_facts", BILLING_KEPT  # about ended subscriptions, and about subscriptions that we never managed
+    PAYMENT_METHODS = "payment_methods", BILLING_KEPT  # detached ones, and those of unknown customers
+    DELETED_CUSTOMERS = "deleted_customers", BILLING_KEPT  # of the payment provider
+    LOGIN_TOTALS = "login_totals", LOGIN_SHARDS_KEPT  # merged into one row per day, not deleted
+    SIEM_QUEUES = "siem_queues", TOMBSTONES_KEPT  # of removed configurations
+    SIEM_BACKLOGS = "siem_backlogs", SIEM_BACKLOGS_KEPT  # entries that the SIEM has not accepted for SIEM_BACKLOGS_KEPT
     LOG_REDACTIONS = "blankings"  # log entries of anonymized users; only their personal data is removed (docs/adr/0008)
-    WEBHOOK_DELIVERIES = "webhook_deliveries"
-    LOGOUT_NOTICES = "logout_notices"
+    WEBHOOK_DELIVERIES = "webhook_deliveries", DELIVERIES_KEPT
+    LOGOUT_NOTICES = "logout_notices", LOGOUT_NOTICES_KEPT
     FORMER_WEBHOOK_SECRETS = "former_webhook_secrets"
     PREVIOUS_SAML_KEYS = "previous_saml_keys"  # only the key is removed
-    DELETED_WEBHOOKS = "deleted_webhooks"
+    DELETED_WEBHOOKS = "deleted_webhooks", TOMBSTONES_KEPT
     DELETED_SERVICES = "deleted_services"  # these two come last, because a large one takes minutes
-    DELETED_ORGANIZATIONS = "deleted_organizations"
+    DELETED_ORGANIZATIONS = "deleted_organizations", TOMBSTONES_KEPT
 
 
 class SealedColumn(StrEnum):

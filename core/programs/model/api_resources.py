@@ -6,8 +6,6 @@ identifier can be registered twice, one after the other. At any time, at most on
 organizations owns its host.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -136,7 +134,7 @@ class ApiResource:
     def scope_names(self) -> tuple[str, ...]:
         return tuple(scope.name for scope in self.scopes)
 
-    def access(self, names: Collection[str]) -> ResourceAccess:
+    def access(self, names: Collection[str]) -> "ResourceAccess":
         """Return the access that these scopes give."""
         return ResourceAccess(self.id, self.name, self.identifier, tuple(scope for scope in self.scopes if scope.name in names))
 

@@ -4,8 +4,6 @@ Paths contain the same grammar in brackets. The parser is a recursive descent pa
 character once. It knows no attributes: `core.provisioning.model.filters` gives filters their meaning.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from enum import StrEnum
@@ -103,7 +101,7 @@ class ParsedValuePath:
     """A filter for the values of an attribute: `name[filter]`. One value must match all of it."""
 
     name: str
-    filter: ParsedFilter
+    filter: "ParsedFilter"
 
 
 ParsedFilter: TypeAlias = (

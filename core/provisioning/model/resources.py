@@ -5,11 +5,9 @@ string, a list with one element instead of a single value, and a single value in
 `patches`, `filters` and `grammar` accept the deviations in patches and filters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from core.kernel.errors import Invalid
 from core.kernel.values import is_printable, to_printable
@@ -42,9 +40,9 @@ class SkippedParts:
     refused: dict[str, None] = field(default_factory=dict)
     error: Invalid | None = None  # of the first refused part
 
-    def copy(self) -> SkippedParts:
+    def copy(self) -> Self:
         """Return a copy that can be changed independently."""
-        return SkippedParts(dict(self.ignored), dict(self.refused), self.error)
+        return type(self)(dict(self.ignored), dict(self.refused), self.error)
 
     def ignore(self, path: str) -> None:
         """Note an attribute that is accepted and not kept."""

@@ -4,14 +4,12 @@ Bodies and patches are read according to these schemas, and `/Schemas` publishes
 their own list of fields (`core.provisioning.model.filters`), which a test compares with the schemas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from core.accounts.model.profiles import MAX_PICTURE_LENGTH
 
@@ -62,7 +60,7 @@ class ScimAttribute:
     name: str
     description: str
     type: AttributeType = AttributeType.STRING
-    sub_attributes: tuple[ScimAttribute, ...] = ()
+    sub_attributes: tuple[Self, ...] = ()
     multi_valued: bool = False
     required: bool = False
     case_exact: bool = False
@@ -75,11 +73,11 @@ class ScimAttribute:
     max_length: int = MAX_TEXT_LENGTH  # of a string, in characters
 
     @cached_property
-    def by_name(self) -> Mapping[str, ScimAttribute]:
+    def by_name(self) -> Mapping[str, Self]:
         """Return the sub-attributes by name, in lower case."""
         return MappingProxyType({sub.name.lower(): sub for sub in self.sub_attributes})
 
-    def sub(self, name: str) -> ScimAttribute | None:
+    def sub(self, name: str) -> Self | None:
         """Return the sub-attribute with this name, in any case, or None."""
         return self.by_name.get(name.lower())
 
@@ -101,7 +99,7 @@ class ScimSchema:
     description: str
     attributes: tuple[ScimAttribute, ...]
     ignored: Mapping[str, frozenset[str]]
-    extension: ScimSchema | None = None
+    extension: Self | None = None
 
     @cached_property
     def by_name(self) -> Mapping[str, ScimAttribute]:

@@ -1,12 +1,10 @@
 """Users of a directory, and their blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_changes
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from core.accounts.model.profiles import NO_PROFILE, Profile
@@ -110,11 +108,11 @@ class ScimUserData:
     profile: ScimProfile
     active: bool | None  # None: stays as it is
 
-    def keeping_names_of(self, user: ScimUser) -> ScimUserData:
+    def keeping_names_of(self, user: ScimUser) -> Self:
         """Return the data with the present email address and userName."""
         return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=user.profile.user_name))
 
-    def keeping_email_of(self, user: ScimUser) -> ScimUserData:
+    def keeping_email_of(self, user: ScimUser) -> Self:
         """Return the data with the present email address. The new userName stays."""
         return with_changes(self, email=user.email, profile=with_changes(self.profile, user_name=self.profile.user_name or self.email))
 

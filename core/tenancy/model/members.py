@@ -1,12 +1,9 @@
 """Members, and the control of an organization over accounts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from core.accounts.model.accounts import AccountOrigin
@@ -14,9 +11,6 @@ from core.kernel.errors import Invalid, NotFound
 from core.kernel.roles import OWNER, Capability, Rights, RoleName, assignable, find_role, may_give, needs_roles_manage
 from core.kernel.values import Email
 from core.tenancy.model.organizations import Limit, Membership
-
-if TYPE_CHECKING:
-    from core.authentication.model.sessions import LiveSessions
 
 
 class AlreadyMember(Invalid):
@@ -104,6 +98,14 @@ class MemberAccount:
     email_verified: bool | None
     mfa_enabled: bool | None
     last_login_at: datetime | None  # the last sign-in to a service of the organization
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSessions:
+    """The number of live sessions of a user in an organization, and the start of the newest one in UTC."""
+
+    count: int
+    last_created_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,12 @@ The contrast meets WCAG 2: at least 4.5:1 for text, and 3:1 for the outline of a
 criteria 1.4.3, 1.4.11).
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Final, Self
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -59,7 +57,7 @@ class Design:
         return self.branding.product_name or self.organization_name
 
     @property
-    def color(self) -> Color | None:
+    def color(self) -> "Color | None":
         return None if self.branding.primary_color is None else Color.parse(self.branding.primary_color)
 
     @property
@@ -111,7 +109,7 @@ class Color:
     blue: int
 
     @classmethod
-    def parse(cls, text: str) -> Color:
+    def parse(cls, text: str) -> Self:
         """Return the color written as "#rrggbb", in upper or lower case. Raises: ColorInvalid."""
         lowered = text.lower()
         if not text.isascii() or not _HEX.fullmatch(lowered):
@@ -130,10 +128,10 @@ class Color:
         )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
-    def mix(self, other: Color, steps: int) -> Color:
+    def mix(self, other: Self, steps: int) -> Self:
         """Return this color, changed by `steps` of _STEPS steps toward `other`."""
         pairs = ((self.red, other.red), (self.green, other.green), (self.blue, other.blue))
-        return Color(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
+        return type(self)(*(round(start + (end - start) * steps / _STEPS) for start, end in pairs))
 
 
 BLACK: Final = Color(0, 0, 0)

@@ -6,12 +6,11 @@ from typing import Protocol
 from uuid import UUID
 
 from core.applications.model.api_keys import ApiKey, ApiKeyRecord
-from core.applications.model.plans import Plan
+from core.applications.model.plans import Entitlement, Plan
 from core.applications.model.services import Service, ServiceOrder, ServiceSummary, ServiceType
 from core.applications.model.users import (
     AccessPolicy,
 )
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import ServiceContext
 from core.kernel.deferred import Deferred
 from core.kernel.rate_limits import Bucket

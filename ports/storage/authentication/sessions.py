@@ -11,7 +11,6 @@ from core.authentication.model.sessions import (
     UNNAMED_PRESENTER,
     IntrospectedSession,
     LiveSession,
-    LiveSessions,
     Presenter,
     RefreshTokenState,
     RotatedSession,
@@ -21,6 +20,7 @@ from core.kernel.callers import BrowserSession, SessionContext
 from core.kernel.deferred import Deferred
 from core.kernel.proofs import Proof, Proofs
 from core.kernel.values import PageResult
+from core.tenancy.model.members import LiveSessions
 
 
 class SessionsRead(Protocol):

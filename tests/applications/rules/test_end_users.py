@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from core.applications.model.users import EndUser, EndUserDetails, UsedService
-from core.authentication.model.sessions import LiveSessions
 from core.kernel.values import Email
 from core.tenancy.events import sessions_revoked
+from core.tenancy.model.members import LiveSessions
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC)
 PERSON = EndUser(UUID(int=1), Email("ada@example.com"), email_verified=True, mfa_enabled=False, created_at=NOW, updated_at=NOW)

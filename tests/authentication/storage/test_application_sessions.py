@@ -8,8 +8,8 @@ import trio
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.profiles import OwnProfile
+from core.applications.model.plans import Entitlement, SubscriptionStatus
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
-from core.billing.model.subscriptions import Entitlement, SubscriptionStatus
 from core.kernel.callers import OrganizationStatus, SessionContext
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Proof

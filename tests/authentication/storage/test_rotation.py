@@ -7,8 +7,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
+from core.applications.model.plans import Entitlement
 from core.authentication.model.sessions import RefreshTokenState, RotatedSession, TokenSubject
-from core.billing.model.subscriptions import Entitlement
 from core.kernel.callers import OrganizationStatus
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import Proof

@@ -7,9 +7,9 @@ import trio
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.authentication.model.sessions import LiveSessions
 from core.kernel.causes import SYSTEM
 from core.kernel.values import digest
+from core.tenancy.model.members import LiveSessions
 from tests.support.builders import add_organization, run_sql
 from tests.support.rows import DAY, EVE, HOUR, NOW, SECOND, account, add, begin, until_blocked, within
 from tests.support.services import add_service, service_context

@@ -5,10 +5,10 @@ from uuid import UUID, uuid4
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.applications.model.plans import Cancellation
+from core.applications.model.plans import Cancellation, SubscriptionStatus
 from core.billing.model.checkout import Checkout
 from core.billing.model.provider_objects import CheckoutMetadata
-from core.billing.model.subscriptions import SubscribedPlan, Subscription, SubscriptionStatus
+from core.billing.model.subscriptions import SubscribedPlan, Subscription
 from core.kernel.causes import SYSTEM
 from tests.support.builders import add_organization
 from tests.support.rows import DAY, HOUR, NOW

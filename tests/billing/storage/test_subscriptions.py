@@ -10,8 +10,8 @@ import pytest
 
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
-from core.applications.model.plans import FREE_PLAN_NAME
-from core.billing.model.subscriptions import AlreadySubscribed, Entitlement, SubscribedPlan, Subscription, SubscriptionStatus
+from core.applications.model.plans import FREE_PLAN_NAME, Entitlement, SubscriptionStatus
+from core.billing.model.subscriptions import AlreadySubscribed, SubscribedPlan, Subscription
 from core.kernel.causes import SYSTEM
 from core.kernel.values import PageResult
 from tests.support.builders import add_organization, run_sql

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from adapters.postgres.accounts.repositories import AccountsRepositories
 from adapters.postgres.engine.connecting import connect
+from adapters.postgres.repositories import Repositories
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database
 from tests.support.builders import make_vault
@@ -51,7 +51,7 @@ def large_database(server: str) -> Iterator[str]:
 async def test_few_rows_of_large_tables_are_read(large_database: str, mode: str) -> None:
     person = UUID(hashlib.md5(b"u1", usedforsecurity=False).hexdigest())
     async with await connect(large_database, timeout=5) as connection:
-        users = AccountsRepositories(connection, make_vault(), NoSignals()).platform_users
+        users = Repositories(connection, make_vault(), NoSignals()).platform_users
         searches: list[tuple[dict[str, Any], int]] = [
             ({}, 100),
             ({"email": "person"}, 100),

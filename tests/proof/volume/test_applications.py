@@ -10,7 +10,8 @@ import pytest
 from adapters.postgres.applications.analytics import LATEST_FIRST_PAGE, LATEST_NEXT_PAGE
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.storage import Postgres, Repositories
+from adapters.postgres.repositories import Repositories
+from adapters.postgres.storage import Postgres
 from core.kernel.causes import SYSTEM
 from core.kernel.values import Page
 from ports.signals import NoSignals

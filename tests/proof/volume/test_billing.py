@@ -9,8 +9,9 @@ from uuid import uuid4
 import pytest
 
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.storage import Postgres, Repositories
-from core.billing.model.subscriptions import SubscriptionStatus
+from adapters.postgres.repositories import Repositories
+from adapters.postgres.storage import Postgres
+from core.applications.model.plans import SubscriptionStatus
 from core.maintenance.model.housekeeping import Sweep
 from ports.signals import NoSignals
 from tests.billing.storage.shops import PRICE, Shop, open_shop

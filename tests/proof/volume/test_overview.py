@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from adapters.postgres.engine.connecting import connect
-from adapters.postgres.storage import Repositories
+from adapters.postgres.repositories import Repositories
 from core.applications.model.analytics import DELIVERIES_CHECKED, OrganizationFigures, PendingTask
 from ports.signals import NoSignals
 from tests.proof.volume.plans import PLAN_MODES, count_reads, filled_database

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from adapters.postgres.storage import Repositories
+from adapters.postgres.repositories import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
 from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailChallenge, Flow, FlowTarget, ProviderTrip, new_flow

@@ -11,7 +11,8 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.maintenance.housekeeping import SWEEPS
-from adapters.postgres.storage import Postgres, Repositories
+from adapters.postgres.repositories import Repositories
+from adapters.postgres.storage import Postgres
 from adapters.postgres.tenancy.organizations import PAGE_WITH_OWNERS
 from core.kernel.callers import OrganizationStatus
 from core.kernel.values import Page

@@ -6,7 +6,7 @@ from pydantic import Field, WithJsonSchema
 from quart import Blueprint
 
 from core.accounts import accounts, email_changes, profiles
-from core.accounts.model.profiles import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, NO_CHANGES, OwnProfile, ProfileChanges
+from core.accounts.model.profiles import MAX_LOCALE_LENGTH, MAX_NAME_LENGTH, MAX_PICTURE_LENGTH, OwnProfile, Profile, ProfileChanges
 from core.kernel.api_scopes import Area
 from core.kernel.callers import Person
 from core.kernel.errors import Invalid
@@ -232,12 +232,12 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     within 72 hours. A repeated request for the same address sends its link again. The present address
     cancels the change.
     """
-    changes = ProfileChanges.parse(**{field: getattr(data, field) for field in ProfileChanges.__slots__})
+    changes = ProfileChanges.parse(**{field: getattr(data, field) for field in Profile.__slots__})
     if "email" in data.model_fields_set:
         if data.email is None:
             raise EmailRequired
         await email_changes.request(ports(), signed_in(), Email(data.email))  # first, because it may be refused
-    if changes != NO_CHANGES:
+    if changes.values:
         await profiles.change(ports(), signed_in(), changes)
     return _to_response(signed_in(), await profiles.get_own(ports(), signed_in()))
 

@@ -11,7 +11,7 @@ from quart_schema import document_response
 
 from core.applications import analytics
 from core.applications.model.analytics import DailyLogins, DateRange, resolve_range
-from core.billing.model.subscriptions import SubscriptionStatus
+from core.applications.model.plans import SubscriptionStatus
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, acting_key, ports

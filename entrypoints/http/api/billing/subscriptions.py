@@ -8,8 +8,9 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.applications.model.plans import SubscriptionStatus
 from core.billing import subscriptions
-from core.billing.model.subscriptions import Subscription, SubscriptionStatus
+from core.billing.model.subscriptions import Subscription
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.services import existing_service
 from entrypoints.http.base.context import acting, acting_key, no_content, ports, signed_in

@@ -1,5 +1,6 @@
 """The audit log of an organization (decision 227)."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from quart import Blueprint, Response
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
 from core.eventing.model.audit import AuditEntry, AuditFilter
-from core.kernel.event_catalog import AUDIT_ACTIONS, Target
+from core.kernel.event_catalog import AUDIT_ACTIONS, EventKind, Target
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
 from entrypoints.http.base.context import acting, ports
@@ -75,7 +76,7 @@ class AuditFilters(Query):
     since: DateTime | None = Field(default=None, description="Only entries of this time and later.", examples=["2026-03-01T00:00:00Z"])
     until: DateTime | None = Field(default=None, description="Only entries before this time.", examples=["2026-04-01T00:00:00Z"])
 
-    def to_filter(self) -> AuditFilter | None:
+    def to_filter(self, known_actions: Mapping[str, EventKind] = AUDIT_ACTIONS) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
         return audit_model.build_filter(
             action=self.action,
@@ -85,6 +86,7 @@ class AuditFilters(Query):
             success=self.success,
             since=self.since,
             until=self.until,
+            known_actions=known_actions,
         )
 
 

@@ -6,6 +6,7 @@ from quart import Blueprint, Response
 from core.eventing import platform_log
 from core.eventing.model import audit
 from core.eventing.model.audit import AuditEntry, PlatformAuditFilter
+from core.kernel.event_catalog import PLATFORM_ACTIONS
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.audit import AuditEntryResponse, AuditFilters
 from entrypoints.http.api.eventing.audit_files import CSV, JSON_LINES, ExportFormat, stream_entries
@@ -45,17 +46,7 @@ class PlatformAuditFilters(AuditFilters):
 
     def to_platform_filter(self) -> PlatformAuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit.build_platform_filter(
-            action=self.action,
-            target_type=self.target_type,
-            target_id=self.target_id,
-            actor_id=self.actor_id,
-            impersonator_id=self.impersonator_id,
-            session_id=self.session_id,
-            success=self.success,
-            since=self.since,
-            until=self.until,
-        )
+        return audit.to_platform_filter(self.to_filter(PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
 
 
 class PlatformAuditQuery(PlatformAuditFilters, PageQuery):

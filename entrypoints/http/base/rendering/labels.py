@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import MfaAlertType
+from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
 from core.applications.model.users import EnrollmentOrigin
-from core.billing.model.subscriptions import SubscriptionStatus
 from core.federation.saml.model.sign_on import LOGIN_PROVIDER
 from core.kernel.display import to_words
 from core.kernel.proofs import Method

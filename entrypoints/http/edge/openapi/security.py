@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from core.federation.oauth.model.clients import TOKEN_PATH
-from core.kernel.api_scopes import DESCRIPTIONS, Area
+from core.kernel.api_scopes import ApiScope, Area
 from entrypoints.http.edge.access.declaration import Access, Credentials
 
 SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -21,7 +21,7 @@ SECURITY_SCHEMES: Final[Mapping[str, Mapping[str, Any]]] = {
             "clientCredentials": {
                 "tokenUrl": TOKEN_PATH,
                 # The scopes of accounts are for personal access tokens only.
-                "scopes": {scope.value: text for scope, text in DESCRIPTIONS.items() if scope.area is not Area.ACCOUNT},
+                "scopes": {scope.value: scope.description for scope in ApiScope if scope.area is not Area.ACCOUNT},
             }
         },
     },

@@ -9,7 +9,6 @@ from quart import Blueprint, Response
 from core.authentication.model import tokens as model
 from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
-from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.callers import OrganizationStatus
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
@@ -74,7 +73,7 @@ async def _form_values(typed: Form) -> dict[str, Any]:
         "typed": {"expires_in_days": str(model.DEFAULT_DAYS), **typed},
         "org_slug": org_slug if rights is not None else None,
         "organizations": [(organization.slug, organization.name) for organization, _ in memberships],
-        "scopes": {scope: DESCRIPTIONS[scope] for scope in personal_tokens.available_scopes(rights)},
+        "scopes": {scope: scope.description for scope in personal_tokens.available_scopes(rights)},
         "lifetimes": LIFETIMES,
     }
 

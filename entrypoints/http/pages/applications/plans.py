@@ -7,9 +7,8 @@ from quart import Blueprint, Response
 
 from core.applications import plans, services
 from core.applications.model import plans as plans_model
-from core.applications.model.plans import Plan, PlanInUse, PlanNotFound
+from core.applications.model.plans import Plan, PlanInUse, PlanNotFound, SubscriptionStatus
 from core.billing import subscriptions
-from core.billing.model.subscriptions import SubscriptionStatus
 from core.kernel.errors import Refusal, refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
@@ -102,7 +101,7 @@ async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> 
     """Change a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     plan = await _find(service_slug, plan_id)
-    await plans.update(ports(), acting_member(), service_slug, plan.id, to_model(PlanRequest, form, PARSERS).build().to_changes())
+    await plans.update(ports(), acting_member(), service_slug, plan.id, to_model(PlanRequest, form, PARSERS).build())
     return redirect_with_notice("plan-saved", f"{application_path(service)}/plans")
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from quart import Response
 
-from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.callers import Member
 from core.kernel.errors import Refusal
 from core.kernel.roles import GRANTABLE, PLATFORM_RIGHTS, Capability, Rights, giveable, names_with
@@ -120,7 +119,7 @@ async def _form_values(typed: Mapping[str, Any], listed: ListedServiceAccount | 
         "typed": typed,
         "roles": options(giveable(rights, to_program=True))[::-1],
         "owners": owners,
-        "scopes": {scope: DESCRIPTIONS[scope] for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
+        "scopes": {scope: scope.description for scope in possible_scopes(of_platform=not isinstance(caller, Member))},
         "grantable": {capability: GRANTABLE[capability] for capability in (grantable_capabilities(rights) if may_grant(rights) else ())},
         "list_path": path_of(),
     }

@@ -1,0 +1,20 @@
+"""The jobs of the sweeping actors. Messages wake those that have a `next_due`: the others may be some minutes late."""
+
+from typing import Final
+
+from actors.sweeper import SweepJob
+from core.billing import subscriptions
+from core.maintenance import expiring_secrets, housekeeping
+from core.privacy import personal_data
+from core.tenancy import invitations
+
+# Erases accounts that their users deleted, when the time to undo that is over.
+ERASURE: Final = SweepJob("erasure", personal_data.erase_due, period=300.0)
+# Deletes obsolete rows.
+HOUSEKEEPING: Final = SweepJob("housekeeping", housekeeping.sweep, period=180.0)
+# Marks invitations as expired, as soon as their time is over.
+INVITATION_EXPIRY: Final = SweepJob("invitation_expiry", invitations.sweep, period=60.0, next_due=invitations.next_expiry)
+# Announces secrets that expire soon to their owners.
+SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", expiring_secrets.announce, period=300.0)
+# Marks subscriptions as expired when their period ends, unless the payment provider manages them.
+SUBSCRIPTION_EXPIRY: Final = SweepJob("subscription_expiry", subscriptions.sweep, period=60.0, next_due=subscriptions.next_expiry)
