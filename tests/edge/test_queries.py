@@ -22,9 +22,7 @@ from entrypoints.http.edge.queries import (
     Query,
     pagination,
     path_id,
-    validate_querystring,
 )
-from entrypoints.http.edge.responses import returns
 from tests.support.direct import ask
 
 
@@ -187,16 +185,13 @@ def seen() -> list[Any]:
 
 def add_routes(app: QuartTrio) -> None:
     @anyone
-    @validate_querystring(Sample)
-    @returns(Message)
     async def listed(query_args: Sample) -> Message:
         SEEN.append((query_args.page, query_args.limit, query_args.offset))
         return Message(message="listed")
 
     @anyone
-    @returns(Message)
-    async def thing(thing_id: str) -> Message:
-        SEEN.append(path_id(thing_id))
+    async def thing(thing_id: UUID) -> Message:
+        SEEN.append(thing_id)
         return Message(message="found")
 
     app.add_url_rule("/api/test/things", "test_things", listed)

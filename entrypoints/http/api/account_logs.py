@@ -13,8 +13,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
 
 routes = Blueprint("account_logs", __name__)
 
@@ -49,8 +48,6 @@ class OwnMfaEventListResponse(ResponseModel):
 @routes.get("/api/user/mfa/events")
 @person
 @refuses(404)
-@validate_querystring(PageQuery)
-@returns(OwnMfaEventListResponse)
 async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     """List the log of your second factor.
 
@@ -95,8 +92,6 @@ class OwnPrivacyEventListResponse(ResponseModel):
 @routes.get("/api/user/privacy-log")
 @person
 @refuses(404)
-@validate_querystring(PageQuery)
-@returns(OwnPrivacyEventListResponse)
 async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListResponse:
     """List the exports of your data.
 
@@ -142,16 +137,14 @@ class MfaEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/mfa/events")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@validate_querystring(PageQuery)
-@returns(MfaEventListResponse)
-async def list_mfa_events(user_id: str, query_args: PageQuery) -> MfaEventListResponse:
+async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListResponse:
     """List the log of a user's second factor.
 
     It has the codes that were entered, right and wrong, and the changes of two-factor
     authentication.
     """
     page = query_args.page_request()
-    entries = await personal_data.list_mfa_log(ports(), path_id(user_id), page)
+    entries = await personal_data.list_mfa_log(ports(), user_id, page)
     return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
 
 
@@ -179,15 +172,13 @@ class PrivacyEventListResponse(ResponseModel):
 
 @routes.get("/api/platform/users/<user_id>/privacy-log")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
-@validate_querystring(PageQuery)
-@returns(PrivacyEventListResponse)
-async def list_privacy_events(user_id: str, query_args: PageQuery) -> PrivacyEventListResponse:
+async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEventListResponse:
     """List the exports and the anonymization of a user's data.
 
     The newest entry comes first. Each has the user who asked for it.
     """
     page = query_args.page_request()
-    entries = await personal_data.list_privacy_log(ports(), path_id(user_id), page)
+    entries = await personal_data.list_privacy_log(ports(), user_id, page)
     return PrivacyEventListResponse(
         events=[_to_privacy_event(entry) for entry in entries.items], pagination=pagination(page, entries.total)
     )

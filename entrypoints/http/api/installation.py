@@ -10,7 +10,6 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("installation", __name__)
 
@@ -69,7 +68,6 @@ class PlatformHealthResponse(ResponseModel):
 @routes.get("/api/platform/health")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(PlatformHealthResponse)
 async def get_health() -> PlatformHealthResponse:
     """Return the state of the installation.
 
@@ -110,7 +108,6 @@ class CheckListResponse(ResponseModel):
 @routes.get("/api/platform/health/checks")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(CheckListResponse)
 async def run_checks() -> CheckListResponse:
     """Return the findings of `gatehouse doctor`.
 
@@ -143,7 +140,6 @@ class SettingListResponse(ResponseModel):
 @routes.get("/api/platform/settings")
 @platform_owner(Capability.PLATFORM_INSTALLATION_VIEW)
 @refuses(400, 404)
-@returns(SettingListResponse)
 async def list_settings() -> SettingListResponse:
     """List the settings in force.
 

@@ -2,14 +2,12 @@
 
 import re
 from collections.abc import Callable
-from functools import wraps
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from quart import request
-from quart_schema import document_querystring
 
 from core.kernel.errors import Invalid
 from core.kernel.values import Page, parse_id
@@ -22,6 +20,7 @@ MAX_LIMIT = 100
 MAX_SHOWN_NAME = 50  # characters of a parameter's name in an error
 LARGEST = 2**31 - 1  # the product of two such numbers fits into a bigint
 _REPEATABLE: Final = "_repeatable_parameters"  # the attribute of a view; `functools.wraps` copies it
+Q = TypeVar("Q", bound="Query")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -91,19 +90,11 @@ class Query(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-def validate_querystring(model: type[Query]) -> Callable[[View], View]:
-    """Pass the query to the view as `query_args`, and document it. No parameter is a list. The view raises: the errors of `validate`."""
-
-    def decorate(view: View) -> View:
-        @wraps(view)
-        async def read(*args: Any, **kwargs: Any) -> Any:
-            # Some clients write a list as `name[]=value`, which must not count as an unknown field.
-            fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
-            return await view(*args, query_args=validate(model, fields), **kwargs)
-
-        return document_querystring(model)(read)
-
-    return decorate
+def read_query(model: type[Q]) -> Q:
+    """Return the query of the current request. No parameter is a list. Raises: the errors of `validate`."""
+    # Some clients write a list as `name[]=value`, which must not count as an unknown field.
+    fields = {name.removesuffix("[]"): [value] if name.endswith("[]") else value for name, value in request.args.items()}
+    return validate(model, fields)
 
 
 def clamped(value: Any, least: int, most: int) -> int:

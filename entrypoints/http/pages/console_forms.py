@@ -101,7 +101,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
             try:
                 return await view(*args, **kwargs)
             except FormAlreadySent as refusal:
-                target = re.sub("<([a-z_]+)>", lambda match: quote(kwargs[match[1]]), path)
+                target = re.sub("<([a-z_]+)>", lambda match: quote(str(kwargs[match[1]])), path)
                 return await _refused_page(refusal, "already_sent.html", leave=(label, target), advice=advice)
 
         setattr(run, ONCE_ATTRIBUTE, path)

@@ -28,10 +28,8 @@ from entrypoints.http.edge.bodies import (
     ResponseModel,
     Text,
     optional,
-    validate_request,
 )
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("accounts", __name__)
 
@@ -67,8 +65,6 @@ class RegisterRequest(RequestModel):
 @routes.post("/api/auth/register")
 @anyone(limit=REGISTER)
 @refuses(409)
-@validate_request(RegisterRequest)
-@returns(Message)
 async def register(data: RegisterRequest) -> Message:
     """Create an account.
 
@@ -88,8 +84,6 @@ class ForgotPasswordRequest(RequestModel):
 
 @routes.post("/api/auth/forgot-password")
 @anyone(limit=FORGOT_PASSWORD)
-@validate_request(ForgotPasswordRequest)
-@returns(Message)
 async def forgot_password(data: ForgotPasswordRequest) -> Message:
     """Send an email with a link to reset a password.
 
@@ -110,8 +104,6 @@ class ResetPasswordRequest(RequestModel):
 
 @routes.post("/api/auth/reset-password")
 @anyone
-@validate_request(ResetPasswordRequest)
-@returns(Message)
 async def reset_password(data: ResetPasswordRequest) -> Message:
     """Set a new password with the token of a reset link.
 
@@ -130,8 +122,6 @@ class ResendVerificationRequest(RequestModel):
 
 @routes.post("/api/auth/resend-verification")
 @anyone(limit=RESEND_VERIFICATION)
-@validate_request(ResendVerificationRequest)
-@returns(Message)
 async def resend_verification(data: ResendVerificationRequest) -> Message:
     """Send another email with a verification link.
 
@@ -188,7 +178,6 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 @routes.get("/api/user")
 @person_with_profile(applications=ApplicationTokens.ALL, area=Area.ACCOUNT)
-@returns(ProfileResponse)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 
@@ -222,8 +211,6 @@ class ProfileUpdateRequest(RequestModel):
 @routes.patch("/api/user")
 @person(outlives=True, sign_in=SignInAge.ANY)
 @refuses(404, 429)
-@validate_request(ProfileUpdateRequest)
-@returns(ProfileResponse)
 async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
     """Change your profile, or request another email address.
 
@@ -245,7 +232,6 @@ async def update_profile(data: ProfileUpdateRequest) -> ProfileResponse:
 @routes.delete("/api/user")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(429)
-@returns(Message)
 async def delete_account() -> Message:
     """Delete your account permanently.
 
@@ -272,8 +258,6 @@ class SetPasswordRequest(RequestModel):
 @routes.post("/api/user/set-password")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
-@validate_request(SetPasswordRequest)
-@returns(Message)
 async def set_password(data: SetPasswordRequest) -> Message:
     """Set the first password of your account.
 
@@ -293,8 +277,6 @@ class ChangePasswordRequest(RequestModel):
 @routes.post("/api/user/change-password")
 @person(outlives=True, sign_in=SignInAge.FRESH)
 @refuses(404, 429)
-@validate_request(ChangePasswordRequest)
-@returns(Message)
 async def change_password(data: ChangePasswordRequest) -> Message:
     """Change your password.
 

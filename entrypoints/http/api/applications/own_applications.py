@@ -11,7 +11,6 @@ from core.kernel.api_scopes import Area
 from entrypoints.http.base.context import app_context, ports, signed_in
 from entrypoints.http.edge.access import person_anywhere
 from entrypoints.http.edge.bodies import ResponseModel
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("own_applications", __name__)
 
@@ -62,7 +61,6 @@ def _to_response(application: OwnApplication) -> OwnApplicationResponse:
 
 @routes.get("/api/user/applications")
 @person_anywhere(area=Area.ACCOUNT)
-@returns(OwnApplicationListResponse)
 async def list_own() -> OwnApplicationListResponse:
     """List the applications that you may use.
 

@@ -18,9 +18,8 @@ from entrypoints.http.base.context import app_context, caller, client, ports, si
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("sessions", __name__)
 
@@ -83,8 +82,6 @@ class MfaVerificationResponse(TokenPairResponse):
 @routes.post("/api/auth/login")
 @anyone(limit=LOGIN)
 @refuses(401, 403, 404)
-@validate_request(LoginRequest)
-@returns(LoginResponse)
 async def login(data: LoginRequest) -> LoginResponse:
     """Sign in with an email address and a password.
 
@@ -111,8 +108,6 @@ class MfaVerificationRequest(RequestModel):
 @routes.post("/api/auth/mfa/verify")
 @pre_auth(limit=MFA_VERIFICATION)
 @refuses(400, 403, 404)
-@validate_request(MfaVerificationRequest)
-@returns(MfaVerificationResponse)
 async def verify_second_factor(data: MfaVerificationRequest) -> MfaVerificationResponse:
     """Complete a sign-in with a code of the second factor.
 
@@ -132,8 +127,6 @@ class RefreshRequest(RequestModel):
 @routes.post("/api/auth/refresh")
 @anyone
 @refuses(401, 403)
-@validate_request(RefreshRequest)
-@returns(TokenPairResponse)
 async def refresh(data: RefreshRequest) -> TokenPairResponse:
     """Exchange a refresh token for a new pair of tokens.
 
@@ -144,7 +137,6 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 @routes.post("/api/auth/logout")
 @person_anywhere(applications=ApplicationTokens.ALL, outlives=False)
-@returns(Message)
 async def logout() -> Message:
     """End the session of this access token.
 

@@ -13,10 +13,8 @@ from entrypoints.http.api.accounts.platform_users import FoundUserResponse, exis
 from entrypoints.http.api.authentication.identities import LinkedAccountResponse
 from entrypoints.http.base.context import acting_on_platform, ports
 from entrypoints.http.edge.access import platform_owner
-from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import Message, Reason, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import path_id
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("user_access", __name__)
 
@@ -53,13 +51,12 @@ class UserDetailsResponse(FoundUserResponse):
 @routes.get("/api/platform/users/<user_id>")
 @platform_owner(Capability.PLATFORM_USERS_VIEW)
 @refuses(400)
-@returns(UserDetailsResponse)
-async def get_user(user_id: str) -> UserDetailsResponse:
+async def get_user(user_id: UUID) -> UserDetailsResponse:
     """Return a user with memberships, sessions, devices, linked accounts and the status of the second factor.
 
     Works for deactivated and anonymized accounts, too. Accounts that are linked in a single service are left out.
     """
-    details = await user_access.find(ports(), acting_on_platform(), path_id(user_id))
+    details = await user_access.find(ports(), acting_on_platform(), user_id)
     return UserDetailsResponse(
         **dict(FoundUserResponse.of(details.user)),
         email_verified_at=details.account.email_verified_at,
@@ -88,8 +85,6 @@ class UserAccessRequest(RequestModel):
 @routes.post("/api/platform/users/<user_id>/end-sessions")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(UserAccessRequest)
-@returns(Message)
 async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
     """End all sessions of a user.
 
@@ -104,8 +99,6 @@ async def end_sessions(user_id: UUID, data: UserAccessRequest) -> Message:
 @routes.post("/api/platform/users/<user_id>/password-reset")
 @platform_owner(Capability.PLATFORM_USERS_MANAGE, outlives=True)
 @existing_user
-@validate_request(UserAccessRequest)
-@returns(Message)
 async def send_password_reset(user_id: UUID, data: UserAccessRequest) -> Message:
     """Send a user a link to set a new password.
 

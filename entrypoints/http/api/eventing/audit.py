@@ -16,8 +16,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination, path_id, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination
 
 routes = Blueprint("audit", __name__)
 
@@ -94,8 +93,6 @@ class AuditQuery(AuditFilters, PageQuery):
 
 @routes.get("/api/organizations/<org_slug>/audit-log")
 @member(Capability.AUDIT_VIEW)
-@validate_querystring(AuditQuery)
-@returns(AuditEntryListResponse)
 async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListResponse:
     """List the audit log of the organization.
 
@@ -114,7 +111,6 @@ class AuditExportQuery(AuditFilters):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/export")
 @member(Capability.AUDIT_VIEW)
-@validate_querystring(AuditExportQuery)
 @describes({200: "The entries, newest first."}, content_type=CSV, other_content_types=(JSON_LINES,))
 async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
     """Export the audit log of the organization.
@@ -129,13 +125,12 @@ async def export(org_slug: str, query_args: AuditExportQuery) -> Response:
 
 @routes.get("/api/organizations/<org_slug>/audit-log/<entry_id>")
 @member(Capability.AUDIT_VIEW)
-@returns(AuditEntryResponse)
-async def get_entry(org_slug: str, entry_id: str) -> AuditEntryResponse:
+async def get_entry(org_slug: str, entry_id: UUID) -> AuditEntryResponse:
     """Return an entry of the audit log.
 
     The entry has the same fields as in the list.
     """
-    return _to_response(await audit.get_entry(ports(), acting(), path_id(entry_id)))
+    return _to_response(await audit.get_entry(ports(), acting(), entry_id))
 
 
 def _to_response(entry: AuditEntry) -> AuditEntryResponse:
@@ -152,7 +147,6 @@ class AuditEventTypeResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/audit-log/event-types")
 @member(Capability.AUDIT_VIEW)
-@returns(list[AuditEventTypeResponse])
 async def list_event_types(org_slug: str) -> list[AuditEventTypeResponse]:
     """List the actions that the audit log can contain.
 

@@ -4,18 +4,17 @@ from typing import Literal
 from uuid import UUID
 
 from pydantic import Field
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains
 from core.tenancy.model.domains import DomainClaim, ForeignAccount
-from entrypoints.http.base.context import acting, no_content, ports
+from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
-from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp, validate_request
+from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, validate_querystring
-from entrypoints.http.edge.responses import returns
+from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
 
 routes = Blueprint("domains", __name__)
 
@@ -54,8 +53,6 @@ def _to_response(claim: DomainClaim) -> DomainResponse:
 
 @routes.post("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(DomainRequest)
-@returns(DomainResponse)
 async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
     """Set the organization's domain.
 
@@ -68,7 +65,6 @@ async def claim(org_slug: str, data: DomainRequest) -> DomainResponse:
 
 @routes.get("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(DomainResponse)
 async def get_domain(org_slug: str) -> DomainResponse:
     """Get the organization's domain.
 
@@ -81,7 +77,6 @@ async def get_domain(org_slug: str) -> DomainResponse:
 @routes.post("/api/organizations/<org_slug>/domain/verify")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @refuses(400, 409)
-@returns(DomainResponse)
 async def verify(org_slug: str) -> DomainResponse:
     """Verify the organization's domain.
 
@@ -94,13 +89,12 @@ async def verify(org_slug: str) -> DomainResponse:
 @routes.delete("/api/organizations/<org_slug>/domain")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization no longer has a domain."})
-async def remove(org_slug: str) -> Response:
+async def remove(org_slug: str) -> None:
     """Remove the organization's domain.
 
     Everything that depends on the verified domain stops working, for example home realm routes.
     """
     await domains.remove(ports(), acting())
-    return no_content()
 
 
 class ForeignOrganizationResponse(ResponseModel):
@@ -130,8 +124,6 @@ class ForeignAccountListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/accounts")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(ForeignAccountListResponse)
 async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> ForeignAccountListResponse:
     """List the accounts at your verified domain that other organizations created.
 
@@ -169,8 +161,6 @@ class ForeignInvitationListResponse(ResponseModel):
 
 @routes.get("/api/organizations/<org_slug>/domain/invitations")
 @member(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(PageQuery)
-@returns(ForeignInvitationListResponse)
 async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> ForeignInvitationListResponse:
     """List the pending invitations of other organizations to addresses at your verified domain.
 

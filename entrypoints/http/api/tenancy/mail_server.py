@@ -3,19 +3,18 @@
 from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
-from quart import Blueprint, Response
+from quart import Blueprint
 
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model.settings import DEFAULT_PORT, MailServer, MailServerCheck
-from entrypoints.http.base.context import acting, acting_member, no_content, ports
+from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text, validate_request
+from entrypoints.http.edge.bodies import EmailAddress, Name, PasswordText, RequestModel, ResponseModel, Text
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("smtp", __name__)
 
@@ -56,8 +55,6 @@ class MailServerResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
-@validate_request(MailServerRequest)
-@returns(MailServerResponse)
 async def configure(org_slug: str, data: MailServerRequest) -> MailServerResponse:
     """Set the organization's mail server.
 
@@ -80,7 +77,6 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
 
 @routes.get("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE)
-@returns(MailServerResponse)
 async def get_mail_server(org_slug: str) -> MailServerResponse:
     """Get the organization's mail server.
 
@@ -93,13 +89,12 @@ async def get_mail_server(org_slug: str) -> MailServerResponse:
 @routes.delete("/api/organizations/<org_slug>/smtp")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @describes({204: "The organization's emails use the platform's server again."})
-async def remove(org_slug: str) -> Response:
+async def remove(org_slug: str) -> None:
     """Remove the organization's mail server.
 
     The organization's emails use the platform's server again.
     """
     await mail_server.remove(ports(), acting())
-    return no_content()
 
 
 class MailServerTestResponse(ResponseModel):
@@ -111,7 +106,6 @@ class MailServerTestResponse(ResponseModel):
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
 @member(Capability.INTEGRATIONS_MANAGE, outlives=False, programs=Programs.NONE)
-@returns(MailServerTestResponse)
 async def test(org_slug: str) -> MailServerTestResponse:
     """Test the organization's mail server.
 

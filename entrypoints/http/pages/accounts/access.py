@@ -28,7 +28,6 @@ from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import page_session
 from entrypoints.http.edge.bodies import Name
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
@@ -78,17 +77,17 @@ async def show_devices() -> Response:
     {200: "The page.", 403: "The device belongs to another user."},
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
-async def show_device(device_id: str) -> Response:
+async def show_device(device_id: UUID) -> Response:
     """Show one of your devices.
 
     On this page, you can rename or revoke it.
     """
-    result = await devices.find(ports(), signed_in(), path_id(device_id))
+    result = await devices.find(ports(), signed_in(), device_id)
     return await console_page("accounts/device.html", device=_device_values(result), typed=result.device.name, problem=None)
 
 
-async def _renamed_values(typed: Form, device_id: str) -> dict[str, Any]:
-    result = await devices.find(ports(), signed_in(), path_id(device_id))
+async def _renamed_values(typed: Form, device_id: UUID) -> dict[str, Any]:
+    result = await devices.find(ports(), signed_in(), device_id)
     return {"device": _device_values(result), "typed": typed.get("name", "")}
 
 
@@ -110,25 +109,25 @@ def _parse_name(text: str) -> str:
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
-async def rename_device(device_id: str, form: Form) -> Response:
+async def rename_device(device_id: UUID, form: Form) -> Response:
     """Rename one of your devices.
 
     The name must have 1 to 100 characters.
     """
-    device = await devices.rename(ports(), signed_in(), path_id(device_id), _parse_name(form.get("name", "")))
+    device = await devices.rename(ports(), signed_in(), device_id, _parse_name(form.get("name", "")))
     return redirect_with_notice("device-renamed", f"{DEVICES}/{device.id}")
 
 
 @routes.post("/app/account/devices/<device_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def revoke_device(device_id: str) -> Response:
+async def revoke_device(device_id: UUID) -> Response:
     """Revoke one of your devices.
 
     Its sessions and its trust end.
     """
     await read_console_form()
-    await devices.revoke(ports(), signed_in(), path_id(device_id))
+    await devices.revoke(ports(), signed_in(), device_id)
     return redirect_with_notice("device-revoked", DEVICES)
 
 
@@ -359,15 +358,15 @@ async def show_sessions() -> Response:
 @routes.post("/app/account/sessions/<session_id>/end")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
-async def end_session(session_id: str) -> Response:
+async def end_session(session_id: UUID) -> Response:
     """End one of your sessions.
 
     Ending the current session signs you out.
     """
     await read_console_form()
-    user, id_ = signed_in(), path_id(session_id)
-    has_ended = await sessions.end_own(ports(), user, id_)
-    if id_ == user.session_id:
+    user = signed_in()
+    has_ended = await sessions.end_own(ports(), user, session_id)
+    if session_id == user.session_id:
         return redirect(SIGN_IN_PATH)
     return redirect_with_notice("session-ended", SESSIONS) if has_ended else redirect(SESSIONS)
 

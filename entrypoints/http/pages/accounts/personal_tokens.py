@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from pydantic import Field
 from quart import Blueprint, Response
@@ -19,7 +20,7 @@ from entrypoints.http.api.authentication.personal_tokens import PersonalTokenReq
 from entrypoints.http.base.context import acting_member, ports, signed_in
 from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
@@ -81,7 +82,6 @@ async def _form_values(typed: Form) -> dict[str, Any]:
 
 @routes.get(f"{LIST}/new")
 @page_session
-@validate_querystring(NewTokenQuery)
 @describes_page({200: "The form."}, api=["POST /api/user/personal-tokens"])
 async def show_form(query_args: NewTokenQuery) -> Response:
     """Show the form that creates a personal access token."""
@@ -114,10 +114,10 @@ async def create(form: Form) -> Response:
 @routes.post(f"{LIST}/<personal_token_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
 @describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"], api=["DELETE /api/user/personal-tokens/<personal_token_id>"])
-async def revoke(personal_token_id: str) -> Response:
+async def revoke(personal_token_id: UUID) -> Response:
     """Revoke one of your personal access tokens."""
     await read_console_form()
-    await personal_tokens.revoke_own(ports(), signed_in(), path_id(personal_token_id))
+    await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", LIST)
 
 
@@ -130,7 +130,6 @@ class TokensQuery(ListQuery, PageQuery):
 
 @routes.get(IN_ORGANIZATION)
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(TokensQuery)
 @shows(f"GET {API_IN_ORGANIZATION}", f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Response:
     """List the personal access tokens that act in an organization."""
@@ -142,8 +141,8 @@ async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Resp
 @routes.post(f"{IN_ORGANIZATION}/<personal_token_id>/revoke")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
-async def revoke_of_member(org_slug: str, personal_token_id: str) -> Response:
+async def revoke_of_member(org_slug: str, personal_token_id: UUID) -> Response:
     """Revoke a personal access token of a member."""
     await read_console_form()
-    await personal_tokens.revoke_in_organization(ports(), acting_member(), path_id(personal_token_id))
+    await personal_tokens.revoke_in_organization(ports(), acting_member(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", organization_path("/personal-tokens"))

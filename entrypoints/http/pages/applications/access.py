@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -19,7 +20,6 @@ from entrypoints.http.api.applications.service_access import AssignmentRequest, 
 from entrypoints.http.api.applications.sign_in_preview import SignInPreviewQuery
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
@@ -100,7 +100,6 @@ async def _assignment_values(typed: Form, service_slug: str, query: ListedAssign
 
 @routes.get(ASSIGNMENTS)
 @member_page(Capability.END_USERS_VIEW)
-@validate_querystring(ListedAssignmentsQuery)
 @shows(f"GET {SERVICE}/assignments", f"POST {SERVICE}/assignments", f"DELETE {SERVICE}/assignments/<user_id>")
 async def show_assignments(org_slug: str, service_slug: str, query_args: ListedAssignmentsQuery) -> Response:
     """List the users that are assigned to an application."""
@@ -121,10 +120,10 @@ async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
 @routes.post(f"{ASSIGNMENTS}/<user_id>/remove")
 @member_page(Capability.END_USERS_MANAGE, outlives=True)
 @accepts(f"DELETE {SERVICE}/assignments/<user_id>")
-async def unassign(org_slug: str, service_slug: str, user_id: str) -> Response:
+async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await read_console_form()
-    await access.unassign(ports(), acting_member(), service_slug, path_id(user_id))
+    await access.unassign(ports(), acting_member(), service_slug, user_id)
     return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
 
 
@@ -134,7 +133,6 @@ class TestQuery(ListQuery, SignInPreviewQuery):
 
 @routes.get(f"{APPLICATION}/test")
 @member_page(Capability.SERVICES_MANAGE)
-@validate_querystring(TestQuery)
 @shows(f"GET {SERVICE}/sign-in-preview")
 async def test_sign_in(org_slug: str, service_slug: str, query_args: TestQuery) -> Response:
     """Show what the application would receive if you signed in to it now."""

@@ -11,7 +11,6 @@ from entrypoints.http.api.applications.analytics import DateRangeQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label, sign_in_methods
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.charts import draw_days
 from entrypoints.http.pages.console import ListQuery, console_page, shows
 
@@ -28,7 +27,6 @@ class AnalyticsQuery(ListQuery, DateRangeQuery):
 
 @routes.get("/app/organizations/<org_slug>/analytics")
 @member_page(Capability.ANALYTICS_VIEW)
-@validate_querystring(AnalyticsQuery)
 @shows(f"{API}/login-trends", f"{API}/logins-by-service", f"{API}/logins-by-provider", f"{API}/recent-logins")
 async def show_analytics(org_slug: str, query_args: AnalyticsQuery) -> Response:
     """Show the sign-ins of an organization in a range of days."""

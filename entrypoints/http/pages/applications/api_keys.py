@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -13,7 +14,7 @@ from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PartQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
@@ -39,7 +40,6 @@ class KeysQuery(ListQuery, PartQuery):
 
 @routes.get(KEYS)
 @member_page(Capability.API_KEYS_VIEW)
-@validate_querystring(KeysQuery)
 @shows(f"GET {API}", f"DELETE {API}/<api_key_id>")
 async def show_keys(org_slug: str, service_slug: str, query_args: KeysQuery) -> Response:
     """List the API keys of an application."""
@@ -87,10 +87,10 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
 @routes.get(f"{KEYS}/<api_key_id>/revoke")
 @member_page(Capability.API_KEYS_MANAGE)
 @shows(f"DELETE {API}/<api_key_id>", f"GET {API}/<api_key_id>")
-async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Show what the revocation of an API key means."""
     service = await services.find(ports(), acting_member(), service_slug)
-    key = await api_keys.find(ports(), acting_member(), service_slug, path_id(api_key_id))
+    key = await api_keys.find(ports(), acting_member(), service_slug, api_key_id)
     used = f"It was last used on {format_utc(key.last_used_at)}." if key.last_used_at else "It was never used."
     return await ask(
         Question(
@@ -110,8 +110,8 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: str) -> 
 @routes.post(f"{KEYS}/<api_key_id>/revoke")
 @member_page(Capability.API_KEYS_MANAGE, outlives=True)
 @accepts(f"DELETE {API}/<api_key_id>")
-async def revoke(org_slug: str, service_slug: str, api_key_id: str) -> Response:
+async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Revoke an API key."""
     await read_console_form()
-    await api_keys.delete(ports(), acting_member(), service_slug, path_id(api_key_id))
+    await api_keys.delete(ports(), acting_member(), service_slug, api_key_id)
     return redirect_with_notice("key-revoked", organization_path(f"/applications/{service_slug}/api-keys"))

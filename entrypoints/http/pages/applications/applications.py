@@ -20,7 +20,7 @@ from entrypoints.http.base.rendering.labels import LABELS, label
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.openapi import describes_page, refuses
-from entrypoints.http.edge.queries import Offset, validate_querystring
+from entrypoints.http.edge.queries import Offset
 from entrypoints.http.pages.applications import client_settings
 from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, redirect_with_notice, secret_page, with_query
 from entrypoints.http.pages.console_forms import (
@@ -95,7 +95,6 @@ def _row(service: Service) -> dict[str, Any]:
 @routes.get(APPLICATIONS)
 @member_page(Capability.SERVICES_VIEW)
 @refuses(403)
-@validate_querystring(ApplicationsQuery)
 @describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
     """List the applications of an organization.

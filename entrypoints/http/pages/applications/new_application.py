@@ -17,7 +17,6 @@ from core.kernel.values import NameUsedTooOften
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.base.context import acting_member
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATIONS, application_path, application_values, values_to_copy
 from entrypoints.http.pages.console import ListQuery, console_page, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import (
@@ -85,7 +84,6 @@ class KindQuery(ListQuery):
 
 @routes.get(PAGE)
 @member_page(Capability.SERVICES_CREATE)
-@validate_querystring(KindQuery)
 @shows(API)
 async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     """Ask what the user is connecting, and then for its name and address."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -17,7 +18,6 @@ from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
@@ -45,7 +45,7 @@ async def show_plans(org_slug: str, service_slug: str) -> Response:
     return await console_page("applications/plans.html", plans=await _list(service_slug), **application_values(service))
 
 
-async def _values(typed: Form, service_slug: str, plan_id: str | None = None) -> dict[str, Any]:
+async def _values(typed: Form, service_slug: str, plan_id: UUID | None = None) -> dict[str, Any]:
     service = await services.find(ports(), acting_member(), service_slug)
     plan = None if plan_id is None else await _find(service_slug, plan_id)
     return {"plan": plan, "typed": {**(_to_typed(plan) if plan else {}), **typed}, **application_values(service)}
@@ -71,15 +71,14 @@ async def create(org_slug: str, service_slug: str, form: Form) -> Response:
     return redirect_with_notice("plan-created", f"{application_path(service)}/plans")
 
 
-async def _find(service_slug: str, plan_id: str) -> Plan:
-    id_ = path_id(plan_id)
-    return next((plan for plan in await _list(service_slug) if plan.id == id_), None) or refuse(PlanNotFound)
+async def _find(service_slug: str, plan_id: UUID) -> Plan:
+    return next((plan for plan in await _list(service_slug) if plan.id == plan_id), None) or refuse(PlanNotFound)
 
 
 @routes.get(f"{PLANS}/<plan_id>")
 @member_page(Capability.BILLING_MANAGE)
 @shows(f"PATCH {API}/<plan_id>", f"DELETE {API}/<plan_id>")
-async def show_plan(org_slug: str, service_slug: str, plan_id: str) -> Response:
+async def show_plan(org_slug: str, service_slug: str, plan_id: UUID) -> Response:
     """Show the form that changes a plan."""
     return await console_page("applications/plan.html", **await _values({}, service_slug, plan_id))
 
@@ -98,7 +97,7 @@ def _to_typed(plan: Plan) -> dict[str, str]:
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"PATCH {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, FIELDS)
-async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
+async def change(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Change a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     plan = await _find(service_slug, plan_id)
@@ -110,7 +109,7 @@ async def change(org_slug: str, service_slug: str, plan_id: str, form: Form) -> 
 @member_page(Capability.BILLING_MANAGE, outlives=False)
 @accepts(f"DELETE {API}/<plan_id>")
 @on_refusal("applications/plan.html", _values, refusals=(PlanInUse,))
-async def delete(org_slug: str, service_slug: str, plan_id: str, form: Form) -> Response:
+async def delete(org_slug: str, service_slug: str, plan_id: UUID, form: Form) -> Response:
     """Delete a plan."""
     service = await services.find(ports(), acting_member(), service_slug)
     plan = await _find(service_slug, plan_id)
@@ -124,7 +123,6 @@ class SubscriptionsOfServiceQuery(ListQuery, SubscriptionsQuery):
 
 @routes.get(f"{APPLICATION}/subscriptions")
 @member_page(Capability.END_USERS_VIEW)
-@validate_querystring(SubscriptionsOfServiceQuery)
 @shows(f"GET {SERVICE}/subscriptions")
 async def show_subscriptions(org_slug: str, service_slug: str, query_args: SubscriptionsOfServiceQuery) -> Response:
     """List the subscriptions to an application."""

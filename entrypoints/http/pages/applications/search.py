@@ -12,7 +12,6 @@ from core.tenancy import members
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
-from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.applications.applications import application_path
 from entrypoints.http.pages.console import ListQuery, console_page, may, organization_path, shows
 from entrypoints.http.pages.navigation import links_for
@@ -30,7 +29,6 @@ class SearchQuery(ListQuery):
 
 @routes.get("/app/organizations/<org_slug>/search")
 @member_page(Capability.SERVICES_VIEW)
-@validate_querystring(SearchQuery)
 @shows("GET /api/organizations/<org_slug>/services", "GET /api/organizations/<org_slug>/members", "GET /api/organizations/<org_slug>/users")
 async def search(org_slug: str, query_args: SearchQuery) -> Response:
     """Search the pages, applications, members and users of an organization.

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response, request
 
@@ -20,7 +21,6 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.base.rendering.labels import label
 from entrypoints.http.edge.access import member_page, platform_page
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, shows, with_query
 
 routes = Blueprint("log_pages", __name__)
@@ -85,7 +85,6 @@ async def _list_page(entries: PageResult[AuditEntry], query: AuditQuery | Platfo
 
 @routes.get(LOG)
 @member_page(Capability.AUDIT_VIEW)
-@validate_querystring(AuditLogQuery)
 @shows(f"GET {API}", f"GET {API}/export")
 async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
     """List the audit log of an organization."""
@@ -97,7 +96,6 @@ async def show_audit_log(org_slug: str, query_args: AuditLogQuery) -> Response:
 
 @routes.get(f"{LOG}/export")
 @member_page(Capability.AUDIT_VIEW)
-@validate_querystring(AuditFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {API}/export"])
 async def export_audit_log(org_slug: str, query_args: AuditFileQuery) -> Response:
     """Export the entries of an organization's audit log that match the filters."""
@@ -112,9 +110,9 @@ def _to_response(entry: AuditEntry) -> AuditEntryResponse:
 @routes.get(f"{LOG}/<entry_id>")
 @member_page(Capability.AUDIT_VIEW)
 @shows(f"GET {API}/<entry_id>")
-async def show_entry(org_slug: str, entry_id: str) -> Response:
+async def show_entry(org_slug: str, entry_id: UUID) -> Response:
     """Show an entry of the audit log."""
-    entry = await audit.get_entry(ports(), acting_member(), path_id(entry_id))
+    entry = await audit.get_entry(ports(), acting_member(), entry_id)
     return await _entry_page(entry, AUDIT_ACTIONS.get(entry.action), organization_path("/audit-log"), _to_response(entry))
 
 
@@ -130,7 +128,6 @@ async def _entry_page(entry: AuditEntry, kind: EventKind | None, path: str, show
 
 @routes.get(PLATFORM_LOG)
 @platform_page
-@validate_querystring(PlatformLogQuery)
 @shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformLogQuery) -> Response:
     """List the platform's log."""
@@ -142,7 +139,6 @@ async def show_platform_log(query_args: PlatformLogQuery) -> Response:
 
 @routes.get(f"{PLATFORM_LOG}/export")
 @platform_page
-@validate_querystring(PlatformFileQuery)
 @describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformFileQuery) -> Response:
     """Export the entries of the platform's log that match the filters."""
@@ -158,7 +154,7 @@ def _to_platform_response(entry: AuditEntry) -> PlatformAuditEntryResponse:
 @routes.get(f"{PLATFORM_LOG}/<entry_id>")
 @platform_page
 @shows(f"GET {PLATFORM_API}/<entry_id>")
-async def show_platform_entry(entry_id: str) -> Response:
+async def show_platform_entry(entry_id: UUID) -> Response:
     """Show an entry of the platform's log."""
-    entry = await platform_log.get_entry(ports(), path_id(entry_id))
+    entry = await platform_log.get_entry(ports(), entry_id)
     return await _entry_page(entry, PLATFORM_ACTIONS.get(entry.action), PLATFORM_LOG, _to_platform_response(entry))

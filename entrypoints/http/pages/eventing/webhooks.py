@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -15,7 +16,6 @@ from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
@@ -104,11 +104,11 @@ async def _secret(webhook: Webhook, secret: str, heading: str, advice: str) -> R
     return await secret_page(heading, {"Signing secret": secret}, advice=advice, done=("I've copied the secret", path))
 
 
-async def _find(webhook_id: str) -> Webhook:
-    return await webhooks.find(ports(), acting_member(), path_id(webhook_id))
+async def _find(webhook_id: UUID) -> Webhook:
+    return await webhooks.find(ports(), acting_member(), webhook_id)
 
 
-async def _values(typed: Form | None, webhook_id: str) -> dict[str, Any]:
+async def _values(typed: Form | None, webhook_id: UUID) -> dict[str, Any]:
     webhook = await _find(webhook_id)
     stored = {"name": webhook.name, "url": webhook.url, "is_active": "yes" if webhook.is_active else ""}
     stored |= dict.fromkeys((f"{EVENT}{event}" for event in webhook.events), "yes")
@@ -119,7 +119,7 @@ async def _values(typed: Form | None, webhook_id: str) -> dict[str, Any]:
 @routes.get(ONE)
 @member_page(Capability.WEBHOOKS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"POST {API_OF_ONE}/rotate-secret", f"DELETE {API_OF_ONE}")
-async def show_webhook(org_slug: str, webhook_id: str) -> Response:
+async def show_webhook(org_slug: str, webhook_id: UUID) -> Response:
     """Show the settings of a webhook."""
     return await console_page("eventing/webhook.html", **await _values(None, webhook_id))
 
@@ -128,7 +128,7 @@ async def show_webhook(org_slug: str, webhook_id: str) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _values, FIELDS)
-async def change(org_slug: str, webhook_id: str, form: Form) -> Response:
+async def change(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Change a webhook."""
     webhook = await _find(webhook_id)
     data = to_model(WebhookRequest, form, {"events": lambda _: checked(form, EVENT)})
@@ -141,17 +141,17 @@ async def change(org_slug: str, webhook_id: str, form: Form) -> Response:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/rotate-secret", answers=SHOWN_ONCE)
 @once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
-async def replace_secret(org_slug: str, webhook_id: str) -> Response:
+async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
     """Replace the secret of a webhook.
 
     The new secret is shown only once.
     """
     await read_console_form()
-    webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), path_id(webhook_id))
+    webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), webhook_id)
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 
 
-async def _unchanged(_: Form, webhook_id: str) -> dict[str, Any]:
+async def _unchanged(_: Form, webhook_id: UUID) -> dict[str, Any]:
     return await _values(None, webhook_id)
 
 
@@ -159,7 +159,7 @@ async def _unchanged(_: Form, webhook_id: str) -> dict[str, Any]:
 @member_page(Capability.WEBHOOKS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("eventing/webhook.html", _unchanged, FIELDS)
-async def delete(org_slug: str, webhook_id: str, form: Form) -> Response:
+async def delete(org_slug: str, webhook_id: UUID, form: Form) -> Response:
     """Delete a webhook and its deliveries."""
     webhook = await _find(webhook_id)
     check_typed_name(form, webhook.name)

@@ -24,7 +24,7 @@ from entrypoints.http.base.redirects import redirect
 from entrypoints.http.edge.access import page_session, platform_page
 from entrypoints.http.edge.forms import read_form
 from entrypoints.http.edge.openapi import describes_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
+from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (
@@ -57,7 +57,6 @@ class PeopleQuery(ListQuery, UserSearchQuery):
 
 @routes.get(LIST)
 @platform_page
-@validate_querystring(PeopleQuery)
 @shows(f"GET {SEARCH}")
 async def show_people(query_args: PeopleQuery) -> Response:
     """Search all people of the platform."""
@@ -73,8 +72,8 @@ async def show_people(query_args: PeopleQuery) -> Response:
     )
 
 
-async def _values(_: Form, user_id: str) -> dict[str, Any]:
-    details = await user_access.find(ports(), signed_in(), path_id(user_id))
+async def _values(_: Form, user_id: UUID) -> dict[str, Any]:
+    details = await user_access.find(ports(), signed_in(), user_id)
     return {
         "typed": {},
         "details": details,
@@ -97,15 +96,15 @@ async def _values(_: Form, user_id: str) -> dict[str, Any]:
     "GET /api/privacy/export/<user_id>",
     "DELETE /api/privacy/forget/<user_id>",
 )
-async def show_person(user_id: str) -> Response:
+async def show_person(user_id: UUID) -> Response:
     """Show a person with memberships, sessions, devices, linked accounts and second factor."""
     return await console_page("platform/person.html", **await _values({}, user_id))
 
 
-async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Response:
+async def _act(user_id: UUID, prefix: str, action: Action, notice: str) -> Response:
     """Run an action on an account with the reason from the form. `prefix` is that of the ids of its fields."""
     form = await read_console_form()
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     try:
         await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
     except Refusal as refusal:
@@ -114,7 +113,7 @@ async def _act(user_id: str, prefix: str, action: Action, notice: str) -> Respon
     return redirect_with_notice(notice, f"{LIST}/{account.id}")
 
 
-async def _typed_values(typed: Form, user_id: str) -> dict[str, Any]:
+async def _typed_values(typed: Form, user_id: UUID) -> dict[str, Any]:
     return {**await _values({}, user_id), "typed": typed}
 
 
@@ -126,7 +125,7 @@ def _field_of(prefix: str, refusal: Refusal) -> str | None:
 @routes.post(f"{ONE}/end-sessions")
 @platform_page
 @accepts(f"POST {API}/end-sessions")
-async def end_sessions(user_id: str) -> Response:
+async def end_sessions(user_id: UUID) -> Response:
     """End all sessions of a person."""
     return await _act(user_id, "end-sessions", user_access.end_sessions, "all-sessions-ended")
 
@@ -134,7 +133,7 @@ async def end_sessions(user_id: str) -> Response:
 @routes.post(f"{ONE}/password-reset")
 @platform_page
 @accepts(f"POST {API}/password-reset")
-async def send_password_reset(user_id: str) -> Response:
+async def send_password_reset(user_id: UUID) -> Response:
     """Send a person a link to set a new password."""
     return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-form")
 
@@ -142,7 +141,7 @@ async def send_password_reset(user_id: str) -> Response:
 @routes.post(f"{ONE}/second-factor")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API}/mfa")
-async def remove_second_factor(user_id: str) -> Response:
+async def remove_second_factor(user_id: UUID) -> Response:
     """Remove the second factor of a person."""
     return await _act(user_id, "second-factor", platform_users.remove_mfa, "second-factor-removed")
 
@@ -150,7 +149,7 @@ async def remove_second_factor(user_id: str) -> Response:
 @routes.post(f"{ONE}/deactivate")
 @platform_page
 @accepts(f"POST {API}/deactivate")
-async def deactivate(user_id: str) -> Response:
+async def deactivate(user_id: UUID) -> Response:
     """Deactivate the account of a person."""
     return await _act(user_id, "deactivate", user_access.deactivate, "account-deactivated")
 
@@ -158,7 +157,7 @@ async def deactivate(user_id: str) -> Response:
 @routes.post(f"{ONE}/reactivate")
 @platform_page
 @accepts(f"POST {API}/reactivate")
-async def reactivate(user_id: str) -> Response:
+async def reactivate(user_id: UUID) -> Response:
     """Undo the deactivation of an account."""
     return await _act(user_id, "reactivate", platform_users.reactivate, "account-reactivated")
 
@@ -167,12 +166,12 @@ async def reactivate(user_id: str) -> Response:
 @platform_page(limit=IMPERSONATE, sign_in=SignInAge.FRESH)
 @accepts("POST /api/platform/impersonate/<user_id>")
 @on_refusal("platform/person.html", _typed_values, lambda refusal, _: _field_of("impersonate", refusal))
-async def start_impersonation(user_id: str, form: Form) -> Response:
+async def start_impersonation(user_id: UUID, form: Form) -> Response:
     """Act as a person in the console of this browser.
 
     The impersonation lasts at most one hour, and ends when you end it or sign out. The log of the platform has an entry for every request.
     """
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     data = to_model(ImpersonationRequest, form)
     await impersonation.start(ports(), signed_in(), account.id, data.reason, org_slug=data.org_slug)
     return redirect(HOME_PATH)
@@ -194,10 +193,10 @@ async def end_impersonation() -> Response:
 @routes.post(f"{ONE}/export")
 @platform_page(sign_in=SignInAge.FRESH)
 @describes_page({200: "The data, as a JSON file.", 403: FOREIGN_FORM}, form=["form_token"], api=["GET /api/privacy/export/<user_id>"])
-async def export(user_id: str) -> Response:
+async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
     await read_console_form()
-    response = await export_package(await personal_data.export(ports(), signed_in(), path_id(user_id)))
+    response = await export_package(await personal_data.export(ports(), signed_in(), user_id))
     response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -207,9 +206,9 @@ async def export(user_id: str) -> Response:
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts("DELETE /api/privacy/forget/<user_id>")
 @on_refusal("platform/person.html", _values)
-async def anonymize(user_id: str, form: Form) -> Response:
+async def anonymize(user_id: UUID, form: Form) -> Response:
     """Anonymize a person permanently."""
-    account = await platform_users.find(ports(), path_id(user_id))
+    account = await platform_users.find(ports(), user_id)
     check_typed_name(form, account.email)
     await personal_data.anonymize(ports(), signed_in(), account.id)
     return redirect_with_notice("person-anonymized", LIST)
@@ -248,22 +247,22 @@ def _promotion(account: Account) -> Question:
 @routes.get(f"{ONE}/promote")
 @platform_page
 @shows(f"POST {OWNERS_API}")
-async def show_promotion(user_id: str) -> Response:
+async def show_promotion(user_id: UUID) -> Response:
     """Show what it means to make a person a platform owner, and ask for a reason."""
-    return await ask(_promotion(await platform_users.find(ports(), path_id(user_id))))
+    return await ask(_promotion(await platform_users.find(ports(), user_id)))
 
 
 @routes.post(f"{ONE}/promote")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {OWNERS_API}")
-async def promote(user_id: str) -> Response:
+async def promote(user_id: UUID) -> Response:
     """Make a person a platform owner."""
     return await _change_owners(user_id, _promotion, platform.promote, "owner-added")
 
 
-async def _change_owners(user_id: str, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
+async def _change_owners(user_id: UUID, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
     """Change the platform owners, with the reason and the address from the form."""
-    form, account = await read_console_form(), await platform_users.find(ports(), path_id(user_id))
+    form, account = await read_console_form(), await platform_users.find(ports(), user_id)
     try:
         reason = to_model(UserAccessRequest, form).reason
         check_typed_name(form, account.email)
@@ -294,15 +293,15 @@ def _demotion(account: Account) -> Question:
 @routes.get(f"{OWNERS}/<user_id>/remove")
 @platform_page
 @shows(f"DELETE {OWNERS_API}/<user_id>")
-async def show_demotion(user_id: str) -> Response:
+async def show_demotion(user_id: UUID) -> Response:
     """Show what it means to take the role of a platform owner from a person, and ask for a reason."""
-    return await ask(_demotion(await platform_users.find(ports(), path_id(user_id))))
+    return await ask(_demotion(await platform_users.find(ports(), user_id)))
 
 
 @routes.post(f"{OWNERS}/<user_id>/remove")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
-async def demote(user_id: str) -> Response:
+async def demote(user_id: UUID) -> Response:
     """Take the role of a platform owner from a person."""
     return await _change_owners(user_id, _demotion, platform.demote, "owner-removed")
 

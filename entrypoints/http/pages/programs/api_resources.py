@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -23,7 +24,7 @@ from entrypoints.http.api.programs.api_resources import (
 )
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, read_console_form
@@ -130,11 +131,11 @@ async def create(org_slug: str, form: Form) -> Response:
     return redirect_with_notice("resource-created", _path(resource, "/applications"))
 
 
-async def _find(resource_id: str) -> ApiResource:
-    return await api_resources.find(ports(), acting_member(), path_id(resource_id))
+async def _find(resource_id: UUID) -> ApiResource:
+    return await api_resources.find(ports(), acting_member(), resource_id)
 
 
-async def _settings(typed: Form, resource_id: str) -> dict[str, Any]:
+async def _settings(typed: Form, resource_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
     return {**resource_values(resource), **_form_values({**_stored(resource), **typed})}
 
@@ -142,7 +143,7 @@ async def _settings(typed: Form, resource_id: str) -> dict[str, Any]:
 @routes.get(ONE)
 @member_page(Capability.RESOURCES_VIEW)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_resource(org_slug: str, resource_id: str) -> Response:
+async def show_resource(org_slug: str, resource_id: UUID) -> Response:
     """Show an API resource with its settings."""
     return await console_page("programs/api_resource.html", **await _settings({}, resource_id))
 
@@ -151,7 +152,7 @@ async def show_resource(org_slug: str, resource_id: str) -> Response:
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings, FIELDS)
-async def change(org_slug: str, resource_id: str, form: Form) -> Response:
+async def change(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change an API resource."""
     resource = await _find(resource_id)
     data = to_model(ApiResourceUpdateRequest, form, {"scopes": _to_scopes, "token_seconds": to_number})
@@ -163,7 +164,7 @@ async def change(org_slug: str, resource_id: str, form: Form) -> Response:
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
 @on_refusal("programs/api_resource.html", _settings)
-async def delete(org_slug: str, resource_id: str, form: Form) -> Response:
+async def delete(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Delete an API resource."""
     resource = await _find(resource_id)
     check_typed_name(form, resource.name)
@@ -178,7 +179,7 @@ class AssignedUsersQuery(ListQuery, AssignmentsQuery):
     """The search, and the page."""
 
 
-async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuery | None = None) -> dict[str, Any]:
+async def _access_values(typed: Form, resource_id: UUID, query: AssignedUsersQuery | None = None) -> dict[str, Any]:
     resource, query = await _find(resource_id), query or AssignedUsersQuery()
     listed = await api_resources.list_assignments(ports(), acting_member(), resource.id, query.page_request(), search=query.search)
     return {
@@ -194,7 +195,6 @@ async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuer
 
 @routes.get(f"{ONE}/access")
 @member_page(Capability.RESOURCES_VIEW)
-@validate_querystring(AssignedUsersQuery)
 @shows(
     f"GET {API_OF_ONE}/assignments",
     f"GET {API_OF_ONE}/access",
@@ -203,7 +203,7 @@ async def _access_values(typed: Form, resource_id: str, query: AssignedUsersQuer
     f"PUT {API_OF_ONE}/assignments/<user_id>",
     f"DELETE {API_OF_ONE}/assignments/<user_id>",
 )
-async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsersQuery) -> Response:
+async def show_access(org_slug: str, resource_id: UUID, query_args: AssignedUsersQuery) -> Response:
     """Show the users that applications get tokens for."""
     return await console_page("programs/api_resource_access.html", **await _access_values({}, resource_id, query_args))
 
@@ -212,7 +212,7 @@ async def show_access(org_slug: str, resource_id: str, query_args: AssignedUsers
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/access")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
-async def change_policy(org_slug: str, resource_id: str, form: Form) -> Response:
+async def change_policy(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Change the users that applications get tokens for."""
     resource = await _find(resource_id)
     await api_resources.save_policy(ports(), acting_member(), resource.id, to_model(ApiResourceAccessRequest, form).policy)
@@ -223,7 +223,7 @@ async def change_policy(org_slug: str, resource_id: str, form: Form) -> Response
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/assignments")
 @on_refusal("programs/api_resource_access.html", _access_values, FIELDS)
-async def assign(org_slug: str, resource_id: str, form: Form) -> Response:
+async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Assign a user to an API resource."""
     resource = await _find(resource_id)
     await api_resources.assign_by_email(ports(), acting_member(), resource.id, Email(to_model(AssignmentRequest, form).email))
@@ -233,11 +233,11 @@ async def assign(org_slug: str, resource_id: str, form: Form) -> Response:
 @routes.post(f"{ONE}/assignments/<user_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>")
-async def unassign(org_slug: str, resource_id: str, user_id: str) -> Response:
+async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
     await read_console_form()
-    await api_resources.unassign(ports(), acting_member(), path_id(resource_id), path_id(user_id))
-    return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{path_id(resource_id)}/access"))
+    await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
+    return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{resource_id}/access"))
 
 
 # The applications that may ask for it
@@ -247,7 +247,7 @@ class ListedClientsQuery(ListQuery, PageQuery):
     """The page of the list."""
 
 
-async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuery | None = None) -> dict[str, Any]:
+async def _client_values(typed: Form, resource_id: UUID, query: ListedClientsQuery | None = None) -> dict[str, Any]:
     resource, query = await _find(resource_id), query or ListedClientsQuery()
     listed = await api_resources.list_clients(ports(), acting_member(), resource.id, query.page_request())
     batches, _ = await services.list_services(ports(), acting_member(), None, None, 0)
@@ -263,9 +263,8 @@ async def _client_values(typed: Form, resource_id: str, query: ListedClientsQuer
 
 @routes.get(f"{ONE}/applications")
 @member_page(Capability.RESOURCES_VIEW)
-@validate_querystring(ListedClientsQuery)
 @shows(f"GET {API_OF_ONE}/clients", f"PUT {API_OF_ONE}/clients/<client_id>", f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def show_clients(org_slug: str, resource_id: str, query_args: ListedClientsQuery) -> Response:
+async def show_clients(org_slug: str, resource_id: UUID, query_args: ListedClientsQuery) -> Response:
     """List the applications that may ask for an API resource."""
     return await console_page("programs/api_resource_clients.html", **await _client_values({}, resource_id, query_args))
 
@@ -274,23 +273,23 @@ async def show_clients(org_slug: str, resource_id: str, query_args: ListedClient
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_clients.html", _client_values, FIELDS)
-async def add_client(org_slug: str, resource_id: str, form: Form) -> Response:
+async def add_client(org_slug: str, resource_id: UUID, form: Form) -> Response:
     """Let an application ask for an API resource, with the chosen scopes for itself."""
     resource = await _find(resource_id)
     await api_resources.save_client(ports(), acting_member(), resource.id, path_id(form.get("client_id", "")), checked(form, SCOPE))
     return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
 
 
-async def _one_client_values(typed: Form | None, resource_id: str, client_id: str) -> dict[str, Any]:
+async def _one_client_values(typed: Form | None, resource_id: UUID, client_id: UUID) -> dict[str, Any]:
     resource = await _find(resource_id)
-    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+    client = await api_resources.find_client(ports(), acting_member(), resource.id, client_id)
     return {"client": client, "chosen": client.scopes if typed is None else checked(typed, SCOPE), **resource_values(resource)}
 
 
 @routes.get(f"{ONE}/applications/<client_id>")
 @member_page(Capability.RESOURCES_MANAGE)
 @shows(f"PUT {API_OF_ONE}/clients/<client_id>")
-async def show_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+async def show_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Show the scopes that an application gets for itself."""
     return await console_page("programs/api_resource_client.html", **await _one_client_values(None, resource_id, client_id))
 
@@ -299,10 +298,10 @@ async def show_client(org_slug: str, resource_id: str, client_id: str) -> Respon
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/clients/<client_id>")
 @on_refusal("programs/api_resource_client.html", _one_client_values, FIELDS)
-async def change_client(org_slug: str, resource_id: str, client_id: str, form: Form) -> Response:
+async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form: Form) -> Response:
     """Change the scopes that an application gets for itself."""
     resource = await _find(resource_id)
-    client = await api_resources.find_client(ports(), acting_member(), resource.id, path_id(client_id))
+    client = await api_resources.find_client(ports(), acting_member(), resource.id, client_id)
     await api_resources.save_client(ports(), acting_member(), resource.id, client.client_id, checked(form, SCOPE))
     return redirect_with_notice("resource-client-saved", _path(resource, "/applications"))
 
@@ -310,8 +309,8 @@ async def change_client(org_slug: str, resource_id: str, client_id: str, form: F
 @routes.post(f"{ONE}/applications/<client_id>/remove")
 @member_page(Capability.RESOURCES_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/clients/<client_id>")
-async def remove_client(org_slug: str, resource_id: str, client_id: str) -> Response:
+async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""
     await read_console_form()
-    await api_resources.remove_client(ports(), acting_member(), path_id(resource_id), path_id(client_id))
-    return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{path_id(resource_id)}/applications"))
+    await api_resources.remove_client(ports(), acting_member(), resource_id, client_id)
+    return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{resource_id}/applications"))

@@ -1,12 +1,12 @@
 """The pages of the platform's service accounts: the list, one with its settings, and its credentials."""
 
 from typing import Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
-from entrypoints.http.edge.queries import validate_querystring
 from entrypoints.http.pages.console import shows
 from entrypoints.http.pages.console_forms import accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
@@ -23,7 +23,6 @@ API_OF_ONE: Final = f"{API}/<account_id>"
 
 @routes.get(LIST)
 @platform_page
-@validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
 async def show_accounts(query_args: AccountsQuery) -> Response:
     """List the service accounts of the platform."""
@@ -50,7 +49,7 @@ async def create() -> Response:
 @routes.get(ONE)
 @platform_page
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(account_id: str) -> Response:
+async def show_account(account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await service_account_views.show_account(account_id)
 
@@ -58,7 +57,7 @@ async def show_account(account_id: str) -> Response:
 @routes.post(ONE)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(account_id: str) -> Response:
+async def change(account_id: UUID) -> Response:
     """Change a service account of the platform."""
     return await service_account_views.change(account_id)
 
@@ -66,7 +65,7 @@ async def change(account_id: str) -> Response:
 @routes.post(f"{ONE}/delete")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(account_id: str) -> Response:
+async def delete(account_id: UUID) -> Response:
     """Delete a service account of the platform."""
     return await service_account_views.delete(account_id)
 
@@ -77,16 +76,15 @@ async def delete(account_id: str) -> Response:
 @routes.get(f"{ONE}/credentials")
 @platform_page
 @shows(f"GET {API_OF_ONE}/credentials", f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def show_credentials(account_id: str) -> Response:
+async def show_credentials(account_id: UUID) -> Response:
     """List the credentials of a service account of the platform."""
     return await service_account_views.show_credentials(account_id)
 
 
 @routes.get(f"{ONE}/credentials/new")
 @platform_page
-@validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
-async def show_credential_form(account_id: str, query_args: NewCredentialQuery) -> Response:
+async def show_credential_form(account_id: UUID, query_args: NewCredentialQuery) -> Response:
     """Show the form that creates a credential of a service account of the platform."""
     return await service_account_views.show_credential_form(account_id, query_args)
 
@@ -95,7 +93,7 @@ async def show_credential_form(account_id: str, query_args: NewCredentialQuery) 
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(account_id: str) -> Response:
+async def create_credential(account_id: UUID) -> Response:
     """Create a credential of a service account of the platform.
 
     A secret is shown only once.
@@ -106,6 +104,6 @@ async def create_credential(account_id: str) -> Response:
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def revoke_credential(account_id: str, credential_id: str) -> Response:
+async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account of the platform."""
     return await service_account_views.revoke_credential(account_id, credential_id)

@@ -5,6 +5,7 @@ A caller who is a `Member` sees the accounts of their organization, and a platfo
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Response
 
@@ -34,7 +35,7 @@ from entrypoints.http.api.programs.service_account_models import (
 )
 from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
-from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery, path_id
+from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
 from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
@@ -67,9 +68,9 @@ def path_of(account_id: object = None, below: str = "") -> str:
     return path if account_id is None else f"{path}/{account_id}{below}"
 
 
-async def find(account_id: str) -> ListedServiceAccount:
+async def find(account_id: UUID) -> ListedServiceAccount:
     """Return the service account of the path. Raises: ServiceAccountNotFound."""
-    return await service_accounts.find(ports(), signed_in(), path_id(account_id))
+    return await service_accounts.find(ports(), signed_in(), account_id)
 
 
 def values_of(listed: ListedServiceAccount) -> dict[str, Any]:
@@ -159,12 +160,12 @@ async def create() -> Response:
     return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
 
-async def show_account(account_id: str) -> Response:
+async def show_account(account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
 
 
-async def change(account_id: str) -> Response:
+async def change(account_id: UUID) -> Response:
     """Change a service account."""
     form, caller = await read_console_form(), signed_in()
     listed = await find(account_id)
@@ -179,7 +180,7 @@ async def change(account_id: str) -> Response:
     return redirect_with_notice("service-account-saved", path_of(listed.account.id))
 
 
-async def delete(account_id: str) -> Response:
+async def delete(account_id: UUID) -> Response:
     """Delete a service account."""
     form = await read_console_form()
     listed = await find(account_id)
@@ -200,7 +201,7 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
     return path_of()
 
 
-async def show_credentials(account_id: str) -> Response:
+async def show_credentials(account_id: UUID) -> Response:
     """Show the credentials of a service account."""
     listed = await find(account_id)
     credentials = await service_accounts.list_credentials(ports(), signed_in(), listed.account.id)
@@ -208,13 +209,13 @@ async def show_credentials(account_id: str) -> Response:
     return await console_page("programs/service_account_credentials.html", **values)
 
 
-async def show_credential_form(account_id: str, query: NewCredentialQuery) -> Response:
+async def show_credential_form(account_id: UUID, query: NewCredentialQuery) -> Response:
     """Show the form that creates a credential."""
     values = {**values_of(await find(account_id)), **credential_forms.form_values(query.kind, {})}
     return await console_page("programs/new_credential.html", **values)
 
 
-async def create_credential(account_id: str) -> Response:
+async def create_credential(account_id: UUID) -> Response:
     """Create a credential."""
     form = await read_console_form()
     listed = await find(account_id)
@@ -228,9 +229,8 @@ async def create_credential(account_id: str) -> Response:
     return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
 
 
-async def revoke_credential(account_id: str, credential_id: str) -> Response:
+async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential."""
     await read_console_form()
-    account = path_id(account_id)
-    await service_accounts.revoke_credential(ports(), signed_in(), account, path_id(credential_id))
-    return redirect_with_notice("credential-revoked", path_of(account, "/credentials"))
+    await service_accounts.revoke_credential(ports(), signed_in(), account_id, credential_id)
+    return redirect_with_notice("credential-revoked", path_of(account_id, "/credentials"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -14,7 +15,6 @@ from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http.api.programs.service_account_resources import AccountResourceRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form
 from entrypoints.http.pages.form_values import checked, to_model
@@ -33,7 +33,6 @@ FIELDS: Final[Mapping[type[Refusal], str]] = {NoResourceScopes: "scopes", OwnSco
 
 @routes.get(LIST)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@validate_querystring(AccountsQuery)
 @shows(f"GET {API}")
 async def show_accounts(org_slug: str, query_args: AccountsQuery) -> Response:
     """List the service accounts of an organization."""
@@ -60,7 +59,7 @@ async def create(org_slug: str) -> Response:
 @routes.get(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}", f"PATCH {API_OF_ONE}", f"DELETE {API_OF_ONE}")
-async def show_account(org_slug: str, account_id: str) -> Response:
+async def show_account(org_slug: str, account_id: UUID) -> Response:
     """Show a service account with its settings."""
     return await service_account_views.show_account(account_id)
 
@@ -68,7 +67,7 @@ async def show_account(org_slug: str, account_id: str) -> Response:
 @routes.post(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(org_slug: str, account_id: str) -> Response:
+async def change(org_slug: str, account_id: UUID) -> Response:
     """Change a service account."""
     return await service_account_views.change(account_id)
 
@@ -76,7 +75,7 @@ async def change(org_slug: str, account_id: str) -> Response:
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str, account_id: str) -> Response:
+async def delete(org_slug: str, account_id: UUID) -> Response:
     """Delete a service account."""
     return await service_account_views.delete(account_id)
 
@@ -87,16 +86,15 @@ async def delete(org_slug: str, account_id: str) -> Response:
 @routes.get(f"{ONE}/credentials")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}/credentials", f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def show_credentials(org_slug: str, account_id: str) -> Response:
+async def show_credentials(org_slug: str, account_id: UUID) -> Response:
     """List the credentials of a service account."""
     return await service_account_views.show_credentials(account_id)
 
 
 @routes.get(f"{ONE}/credentials/new")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
-@validate_querystring(NewCredentialQuery)
 @shows(f"POST {API_OF_ONE}/credentials")
-async def show_credential_form(org_slug: str, account_id: str, query_args: NewCredentialQuery) -> Response:
+async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewCredentialQuery) -> Response:
     """Show the form that creates a credential of a service account."""
     return await service_account_views.show_credential_form(account_id, query_args)
 
@@ -105,7 +103,7 @@ async def show_credential_form(org_slug: str, account_id: str, query_args: NewCr
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(org_slug: str, account_id: str) -> Response:
+async def create_credential(org_slug: str, account_id: UUID) -> Response:
     """Create a credential of a service account.
 
     A secret is shown only once.
@@ -116,7 +114,7 @@ async def create_credential(org_slug: str, account_id: str) -> Response:
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/credentials/<credential_id>")
-async def revoke_credential(org_slug: str, account_id: str, credential_id: str) -> Response:
+async def revoke_credential(org_slug: str, account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of a service account."""
     return await service_account_views.revoke_credential(account_id, credential_id)
 
@@ -124,7 +122,7 @@ async def revoke_credential(org_slug: str, account_id: str, credential_id: str) 
 # API resources
 
 
-async def _resource_values(_: Form, account_id: str, resource_id: str = "") -> dict[str, Any]:
+async def _resource_values(_: Form, account_id: UUID, resource_id: UUID | None = None) -> dict[str, Any]:
     listed = await find(account_id)
     grants = await service_account_resources.list_resources(ports(), acting_member(), listed.account.id)
     scopes = {grant.resource_id: grant.scopes for grant in grants}
@@ -135,7 +133,7 @@ async def _resource_values(_: Form, account_id: str, resource_id: str = "") -> d
 @routes.get(f"{ONE}/api-resources")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE)
 @shows(f"GET {API_OF_ONE}/api-resources", f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
-async def show_resources(org_slug: str, account_id: str) -> Response:
+async def show_resources(org_slug: str, account_id: UUID) -> Response:
     """List the API resources of the organization, with the scopes that a service account has there."""
     return await console_page("programs/service_account_resources.html", **await _resource_values({}, account_id))
 
@@ -144,23 +142,22 @@ async def show_resources(org_slug: str, account_id: str) -> Response:
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PUT {API_OF_ONE}/api-resources/<resource_id>")
 @on_refusal("programs/service_account_resources.html", _resource_values, FIELDS)
-async def save_resource(org_slug: str, account_id: str, resource_id: str, form: Form) -> Response:
+async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form: Form) -> Response:
     """Give a service account the checked scopes of an API resource."""
-    listed, resource = await find(account_id), path_id(resource_id)
+    listed = await find(account_id)
     scopes = to_model(AccountResourceRequest, {}, {"scopes": lambda _: checked(form, SCOPE)}).scopes
-    await service_account_resources.save(ports(), acting_member(), listed.account.id, resource, scopes)
+    await service_account_resources.save(ports(), acting_member(), listed.account.id, resource_id, scopes)
     return redirect_with_notice("resource-scopes-saved", path_of(listed.account.id, "/api-resources"))
 
 
 @routes.post(f"{ONE}/api-resources/<resource_id>/remove")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
-async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> Response:
+async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
     """Take away the scopes of an API resource."""
     await read_console_form()
-    account = path_id(account_id)
-    await service_account_resources.remove(ports(), acting_member(), account, path_id(resource_id))
-    return redirect_with_notice("resource-scopes-removed", path_of(account, "/api-resources"))
+    await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)
+    return redirect_with_notice("resource-scopes-removed", path_of(account_id, "/api-resources"))
 
 
 # Secrets that it created
@@ -169,19 +166,17 @@ async def remove_resource(org_slug: str, account_id: str, resource_id: str) -> R
 @routes.get(f"{ONE}/created-secrets")
 @member_page(Capability.ORGANIZATION_OWN)
 @shows(f"GET {API_OF_ONE}/created-secrets", f"DELETE {API_OF_ONE}/created-secrets")
-async def show_created_secrets(org_slug: str, account_id: str) -> Response:
+async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """List the API keys and SCIM tokens that a service account created. It may be deleted."""
-    account = path_id(account_id)
-    secrets = await created_secrets.list_created(ports(), acting_member(), account)
-    return await console_page("programs/created_secrets.html", secrets=secrets, path=path_of(account), list_path=path_of())
+    secrets = await created_secrets.list_created(ports(), acting_member(), account_id)
+    return await console_page("programs/created_secrets.html", secrets=secrets, path=path_of(account_id), list_path=path_of())
 
 
 @routes.post(f"{ONE}/created-secrets/end")
 @member_page(Capability.ORGANIZATION_OWN, outlives=True, sign_in=SignInAge.RECENT)
 @accepts(f"DELETE {API_OF_ONE}/created-secrets")
-async def end_created_secrets(org_slug: str, account_id: str) -> Response:
+async def end_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """End the API keys and SCIM tokens that a service account created."""
     await read_console_form()
-    account = path_id(account_id)
-    ended = await created_secrets.end_created(ports(), acting_member(), account)
-    return redirect_with_notice("created-secrets-ended", path_of(account, "/created-secrets"), count=len(ended))
+    ended = await created_secrets.end_created(ports(), acting_member(), account_id)
+    return redirect_with_notice("created-secrets-ended", path_of(account_id, "/created-secrets"), count=len(ended))

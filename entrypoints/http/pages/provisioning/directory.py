@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -15,7 +16,7 @@ from entrypoints.http.api.provisioning.request_log import ScimRequestsQuery
 from entrypoints.http.api.provisioning.tokens import ScimTokenRequest
 from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, path_id, validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
@@ -77,9 +78,9 @@ async def create_token(org_slug: str, form: Form) -> Response:
 @routes.get(f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE)
 @shows(f"DELETE {TOKENS}/<token_id>")
-async def show_revocation(org_slug: str, token_id: str) -> Response:
+async def show_revocation(org_slug: str, token_id: UUID) -> Response:
     """Show what the revocation of a SCIM token means."""
-    end = await scim_tokens.describe_end(ports(), acting_member(), path_id(token_id))
+    end = await scim_tokens.describe_end(ports(), acting_member(), token_id)
     users = count(end.users, "user")
     return await ask(
         Question(
@@ -105,10 +106,10 @@ async def show_revocation(org_slug: str, token_id: str) -> Response:
 @routes.post(f"{PAGE}/tokens/<token_id>/revoke")
 @member_page(Capability.INTEGRATIONS_MANAGE, outlives=True)
 @accepts(f"DELETE {TOKENS}/<token_id>")
-async def revoke_token(org_slug: str, token_id: str) -> Response:
+async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     """Revoke a SCIM token."""
     await read_console_form()
-    await scim_tokens.revoke(ports(), acting_member(), path_id(token_id))
+    await scim_tokens.revoke(ports(), acting_member(), token_id)
     return redirect_with_notice("token-revoked", _path())
 
 
@@ -118,7 +119,6 @@ class RequestsQuery(ListQuery, ScimRequestsQuery):
 
 @routes.get(f"{PAGE}/requests")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(RequestsQuery)
 @shows(REQUESTS)
 async def show_requests(org_slug: str, query_args: RequestsQuery) -> Response:
     """List the last requests of the directory, without values."""
@@ -133,7 +133,6 @@ class BlocksQuery(ListQuery, PageQuery):
 
 @routes.get(f"{PAGE}/blocks")
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(BlocksQuery)
 @shows(f"GET {BLOCKS}", f"DELETE {BLOCKS}/<user_id>")
 async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
     """List the users that the directory blocks."""
@@ -145,8 +144,8 @@ async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
 @routes.post(f"{PAGE}/blocks/<user_id>/remove")
 @member_page(Capability.MEMBERS_MANAGE, outlives=True)
 @accepts(f"DELETE {BLOCKS}/<user_id>")
-async def remove_block(org_slug: str, user_id: str) -> Response:
+async def remove_block(org_slug: str, user_id: UUID) -> Response:
     """Remove the block of a user."""
     await read_console_form()
-    await blocks.remove(ports(), acting_member(), path_id(user_id))
+    await blocks.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("user-unblocked", f"{_path()}/blocks")

@@ -15,7 +15,7 @@ from entrypoints.http.api.tenancy.domains import DomainRequest
 from entrypoints.http.api.tenancy.home_realm import HomeRealmRoutesRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import PageQuery, validate_querystring
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines, to_model
@@ -125,7 +125,6 @@ class OthersQuery(ListQuery, PageQuery):
 
 @routes.get(f"{PAGE}/accounts")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(OthersQuery)
 @shows(f"GET {API}/accounts")
 async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Response:
     """List the accounts at the verified domain that other organizations created."""
@@ -138,7 +137,6 @@ async def show_foreign_accounts(org_slug: str, query_args: OthersQuery) -> Respo
 
 @routes.get(f"{PAGE}/invitations")
 @member_page(Capability.INTEGRATIONS_MANAGE)
-@validate_querystring(OthersQuery)
 @shows(f"GET {API}/invitations")
 async def show_foreign_invitations(org_slug: str, query_args: OthersQuery) -> Response:
     """List the pending invitations of other organizations to addresses at the verified domain."""

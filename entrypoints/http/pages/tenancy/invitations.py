@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from quart import Blueprint, Response
 
@@ -16,7 +17,6 @@ from entrypoints.http.api.tenancy.invitations import InvitationsQuery
 from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
-from entrypoints.http.edge.queries import path_id, validate_querystring
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
 from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
 from entrypoints.http.pages.form_values import FieldInvalid
@@ -41,14 +41,13 @@ class InvitationListQuery(ListQuery, InvitationsQuery):
 
 @routes.get(LIST)
 @member_page(Capability.MEMBERS_MANAGE)
-@validate_querystring(InvitationListQuery)
 @shows(f"GET {API}", f"POST {API}/<invitation_id>", f"POST {API}/<invitation_id>/resend")
 async def show_invitations(org_slug: str, query_args: InvitationListQuery) -> Response:
     """List the invitations of an organization."""
     return await console_page("tenancy/invitations.html", **await _list_values(query_args))
 
 
-async def _all(_: Form, invitation_id: str) -> dict[str, Any]:
+async def _all(_: Form, invitation_id: UUID) -> dict[str, Any]:
     return await _list_values(InvitationListQuery())
 
 
@@ -60,10 +59,10 @@ async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
 @routes.post(f"{LIST}/<invitation_id>/cancel")
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<invitation_id>")
-async def cancel(org_slug: str, invitation_id: str) -> Response:
+async def cancel(org_slug: str, invitation_id: UUID) -> Response:
     """Cancel a pending invitation."""
     await read_console_form()
-    await invitations.cancel(ports(), acting_member(), path_id(invitation_id))
+    await invitations.cancel(ports(), acting_member(), invitation_id)
     return redirect_with_notice("invitation-canceled", organization_path("/invitations"))
 
 
@@ -71,9 +70,9 @@ async def cancel(org_slug: str, invitation_id: str) -> Response:
 @member_page(Capability.MEMBERS_MANAGE, outlives=False)
 @accepts(f"POST {API}/<invitation_id>/resend")
 @on_refusal("tenancy/invitations.html", _all)
-async def resend(org_slug: str, invitation_id: str, form: Form) -> Response:
+async def resend(org_slug: str, invitation_id: UUID, form: Form) -> Response:
     """Send a pending or expired invitation again."""
-    await inviting.resend(ports(), acting_member(), path_id(invitation_id))
+    await inviting.resend(ports(), acting_member(), invitation_id)
     return redirect_with_notice("invitation-resent", organization_path("/invitations"))
 
 

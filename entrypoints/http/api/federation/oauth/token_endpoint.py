@@ -35,7 +35,6 @@ from entrypoints.http.edge.limits import limited_if_refused, take_poll_token
 from entrypoints.http.edge.openapi import any_origin, authenticates, describes, refuses, speaks_oauth, takes
 from entrypoints.http.edge.openapi.security import CLIENT_SECURITY
 from entrypoints.http.edge.proofs import read_proof
-from entrypoints.http.edge.responses import returns
 
 routes = Blueprint("oauth", __name__)
 
@@ -131,7 +130,6 @@ class RevocationRequest(ClientRequest):
 @any_origin
 @speaks_oauth
 @takes(TokenRequest)
-@returns(TokenResponse)
 async def exchange() -> tuple[TokenResponse, int, dict[str, str]]:
     """Exchange a code or a refresh token for tokens.
 
@@ -264,7 +262,6 @@ class IntrospectionResponse(ResponseModel):
 @refuses(400, 401, 415, 429)
 @speaks_oauth
 @takes(IntrospectionRequest)
-@returns(IntrospectionResponse)
 async def introspect() -> tuple[IntrospectionResponse, int, dict[str, str]]:
     """Ask whether a token is active.
 
