@@ -1,8 +1,9 @@
 """The forms of the console: their documentation, their copies, their refusals."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
+from inspect import get_annotations
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -27,6 +28,7 @@ REDIRECTED: Final = "The change is saved. The browser is redirected to a page th
 FOREIGN_FORM: Final = "The form does not come from our page."
 NOT_ACCEPTED: Final = "A field is not valid. The page gives the reason."
 ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
+ANSWERS_TO_BUTTON: Final = {303: REDIRECTED, 403: FOREIGN_FORM}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
 NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
@@ -37,9 +39,23 @@ Form: TypeAlias = Mapping[str, str]  # the fields of a form
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM) -> Callable[[V], V]:
-    """Document a form of the console, as in `shows`."""
-    return describes_page(answers, form=["form_token"], api=api)
+def accepts(*api: str, answers: Mapping[int, str] = ANSWERS_TO_FORM, form: Sequence[str] = ("form_token",)) -> Callable[[V], V]:
+    """Decorate a form of the console: read it, and document it, as in `shows`.
+
+    Our own page must have sent it in this session. The view gets the fields as `form`, if it has this parameter.
+    """
+
+    def decorate(view: V) -> V:
+        has_form = "form" in get_annotations(view)
+
+        @wraps(view)
+        async def run(**parameters: Any) -> Any:
+            fields = await _read_form()
+            return await view(**parameters, **({"form": fields} if has_form else {}))
+
+        return describes_page(answers, form=form, api=api)(cast("V", run))
+
+    return decorate
 
 
 class NameNotTyped(FieldInvalid):
@@ -63,7 +79,7 @@ async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
     return refused_page(refusal, name, scripted=True, done=None, **{"wrong": None, **await frame_values(), **values})
 
 
-async def read_console_form() -> dict[str, str]:
+async def _read_form() -> dict[str, str]:
     """Return the fields of a form that was made for this session.
 
     If the field `kept_form` is set, return the fields of the form that was kept while the user confirmed their sign-in.
@@ -117,18 +133,16 @@ def on_refusal(
     *,
     refusals: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
-    """Decorate a form of the console: read it, and show its page again, with the reason, if the view is refused.
+    """Decorate a form of the console, below `accepts`: show its page again, with the reason, if the view is refused.
 
-    The view gets the fields as `form`. `values(form, ...)` returns the values of the page. It also gets
-    the parameters of the route, except `org_slug`, which `acting_member` stands for. `fields` maps
-    refusals to fields, or is a function that does. Refusals of other classes than `refusals` are
-    answered with the error page.
+    `values(form, ...)` returns the values of the page. It also gets the parameters of the route, except
+    `org_slug`, which `acting_member` stands for. `fields` maps refusals to fields, or is a function that
+    does. Refusals of other classes than `refusals` are answered with the error page.
     """
 
     def decorate(view: V) -> V:
         @wraps(view)
-        async def run(**parameters: Any) -> Any:
-            form = await read_console_form()
+        async def run(form: Form, **parameters: Any) -> Any:
             try:
                 return await view(**parameters, form=form)
             except OF_DECORATORS:

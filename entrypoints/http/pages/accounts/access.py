@@ -31,7 +31,7 @@ from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.pages.accounts.account import recent_devices
 from entrypoints.http.pages.consequences import Question, ask, ask_again, sentence
 from entrypoints.http.pages.console import console_page, redirect_with_notice
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, FOREIGN_FORM, NOT_ACCEPTED, REDIRECTED, Form, accepts, on_refusal
 
 routes = Blueprint("account_access", __name__)
 
@@ -107,7 +107,7 @@ def _parse_name(text: str) -> str:
 
 @routes.post("/app/account/devices/<device_id>/name")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
+@accepts(form=["form_token", "name"])
 @on_refusal("accounts/device.html", _renamed_values, refusals=(Invalid,))
 async def rename_device(device_id: UUID, form: Form) -> Response:
     """Rename one of your devices.
@@ -120,13 +120,12 @@ async def rename_device(device_id: UUID, form: Form) -> Response:
 
 @routes.post("/app/account/devices/<device_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts()
 async def revoke_device(device_id: UUID) -> Response:
     """Revoke one of your devices.
 
     Its sessions and its trust end.
     """
-    await read_console_form()
     await devices.revoke(ports(), signed_in(), device_id)
     return redirect_with_notice("device-revoked", DEVICES)
 
@@ -181,7 +180,7 @@ async def show_identities() -> Response:
 
 @routes.post("/app/account/identities/<provider:provider>/link")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers={200: "A page that redirects to the identity provider.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def link_identity(provider: str, form: Form) -> Response:
     """Link an account at an identity provider.
@@ -199,7 +198,7 @@ async def link_identity(provider: str, form: Form) -> Response:
 
 @routes.post("/app/account/identities/<provider:provider>/unlink")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts()
 @on_refusal("accounts/identities.html", _identities_values, refusals=(Invalid,))
 async def unlink_identity(provider: str, form: Form) -> Response:
     """Unlink an account at an identity provider.
@@ -240,13 +239,12 @@ async def _own_organizations() -> list[dict[str, Any]]:
 
 @routes.post("/app/account/organizations/<org_slug>/confirm")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def confirm_membership(org_slug: str) -> Response:
     """Confirm that you are a member of an organization.
 
     Until then, its SAML applications do not admit you, and its owner cannot export your data.
     """
-    await read_console_form()
     await members.confirm(ports(), signed_in(), org_slug)
     return redirect_with_notice("membership-confirmed", ORGANIZATIONS)
 
@@ -283,13 +281,12 @@ async def _leaving(org_slug: str) -> Question:
 
 @routes.post("/app/account/organizations/<org_slug>/leave")
 @page_session(outlives=True)
-@describes_page({303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers={303: REDIRECTED, 400: "You own the organization.", 403: FOREIGN_FORM})
 async def leave_organization(org_slug: str) -> Response:
     """Leave an organization.
 
     Your sessions in the organization end. The owner transfers the ownership first.
     """
-    await read_console_form()
     try:
         await members.leave(ports(), signed_in(), org_slug)
     except OwnerCannotLeave as refusal:
@@ -357,13 +354,12 @@ async def show_sessions() -> Response:
 
 @routes.post("/app/account/sessions/<session_id>/end")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def end_session(session_id: UUID) -> Response:
     """End one of your sessions.
 
     Ending the current session signs you out.
     """
-    await read_console_form()
     user = signed_in()
     has_ended = await sessions.end_own(ports(), user, session_id)
     if session_id == user.session_id:
@@ -373,12 +369,11 @@ async def end_session(session_id: UUID) -> Response:
 
 @routes.post("/app/account/sessions/end-others")
 @page_session(outlives=True, sign_in=SignInAge.ANY)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"])
+@accepts(answers=ANSWERS_TO_BUTTON)
 async def end_other_sessions() -> Response:
     """End all your other sessions.
 
     The current session continues.
     """
-    await read_console_form()
     await sessions.end_others(ports(), signed_in())
     return redirect_with_notice("other-sessions-ended", SESSIONS)

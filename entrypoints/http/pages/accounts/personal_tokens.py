@@ -22,17 +22,7 @@ from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    REDIRECTED,
-    Form,
-    accepts,
-    on_refusal,
-    once,
-    ports_once,
-    read_console_form,
-)
+from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
@@ -90,9 +80,7 @@ async def show_form(query_args: NewTokenQuery) -> Response:
 
 @routes.post(f"{LIST}/new")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page(
-    {200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"], api=["POST /api/user/personal-tokens"]
-)
+@accepts("POST /api/user/personal-tokens", answers={200: "The token.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "name"])
 @once(LIST, "Open personal access tokens", "It was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
 async def create(form: Form) -> Response:
@@ -113,10 +101,9 @@ async def create(form: Form) -> Response:
 
 @routes.post(f"{LIST}/<personal_token_id>/revoke")
 @page_session(outlives=True, sign_in=SignInAge.FRESH)
-@describes_page({303: REDIRECTED, 403: FOREIGN_FORM}, form=["form_token"], api=["DELETE /api/user/personal-tokens/<personal_token_id>"])
+@accepts("DELETE /api/user/personal-tokens/<personal_token_id>", answers=ANSWERS_TO_BUTTON)
 async def revoke(personal_token_id: UUID) -> Response:
     """Revoke one of your personal access tokens."""
-    await read_console_form()
     await personal_tokens.revoke_own(ports(), signed_in(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", LIST)
 
@@ -143,6 +130,5 @@ async def show_tokens_of_members(org_slug: str, query_args: TokensQuery) -> Resp
 @accepts(f"DELETE {API_IN_ORGANIZATION}/<personal_token_id>")
 async def revoke_of_member(org_slug: str, personal_token_id: UUID) -> Response:
     """Revoke a personal access token of a member."""
-    await read_console_form()
     await personal_tokens.revoke_in_organization(ports(), acting_member(), personal_token_id)
     return redirect_with_notice("personal-token-revoked", organization_path("/personal-tokens"))

@@ -23,7 +23,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
@@ -122,7 +122,6 @@ async def assign(org_slug: str, service_slug: str, form: Form) -> Response:
 @accepts(f"DELETE {SERVICE}/assignments/<user_id>")
 async def unassign(org_slug: str, service_slug: str, user_id: UUID) -> Response:
     """End the assignment of a user."""
-    await read_console_form()
     await access.unassign(ports(), acting_member(), service_slug, user_id)
     return redirect_with_notice("assignment-removed", organization_path(f"/applications/{service_slug}/assignments"))
 

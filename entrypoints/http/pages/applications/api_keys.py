@@ -18,7 +18,7 @@ from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("api_key_pages", __name__)
@@ -112,6 +112,5 @@ async def show_revocation(org_slug: str, service_slug: str, api_key_id: UUID) ->
 @accepts(f"DELETE {API}/<api_key_id>")
 async def revoke(org_slug: str, service_slug: str, api_key_id: UUID) -> Response:
     """Revoke an API key."""
-    await read_console_form()
     await api_keys.delete(ports(), acting_member(), service_slug, api_key_id)
     return redirect_with_notice("key-revoked", organization_path(f"/applications/{service_slug}/api-keys"))

@@ -26,12 +26,11 @@ from entrypoints.http.pages.console import ListQuery, console_page, may, organiz
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
-    REDIRECTED,
     Form,
+    accepts,
     on_refusal,
     once,
     ports_once,
-    read_console_form,
     refused_console_page,
 )
 
@@ -172,16 +171,15 @@ async def show_application(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(APPLICATION)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@describes_page({303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "group"], api=[f"PATCH {SERVICE}"])
-async def change_application(org_slug: str, service_slug: str) -> Response:
+@accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
+async def change_application(org_slug: str, service_slug: str, form: Form) -> Response:
     """Change a group of settings of an application.
 
     The form has all fields of the group. The other groups stay as they are.
     """
     service = await services.find(ports(), acting_member(), service_slug)
-    fields = await read_console_form()
-    group = fields.get("group", "")
-    typed = client_settings.typed_values(fields, client_settings.group_fields(group, service))
+    group = form.get("group", "")
+    typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
     try:
         await services.update(ports(), acting_member(), service_slug, client_settings.parse_settings(typed))
     except Invalid as refusal:
@@ -229,7 +227,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
 
 @routes.post(SECRET)
 @member_page(Capability.SERVICES_MANAGE, outlives=True)
-@describes_page({200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"], api=[ROTATION])
+@accepts(ROTATION, answers={200: "The new secret.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM}, form=["form_token", "overlap"])
 @once(APPLICATION, "Open the application", "The new secret was shown once. If you didn't copy it, replace it again.")
 @on_refusal(
     "applications/application_secret.html",

@@ -13,7 +13,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.bodies import Text
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import accepts, read_console_form
+from entrypoints.http.pages.console_forms import accepts
 
 routes = Blueprint("end_user_pages", __name__)
 
@@ -57,6 +57,5 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
 @accepts(f"DELETE {API}/<user_id>/sessions")
 async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a user in an organization's applications."""
-    await read_console_form()
     count = await end_users.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/users/{user_id}"), count=count)

@@ -22,10 +22,10 @@ from entrypoints.http.pages.console import ListQuery, console_page, organization
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Form,
     accepts,
     once,
     ports_once,
-    read_console_form,
     refused_console_page,
     wrong_field,
 )
@@ -105,12 +105,11 @@ def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, A
 @member_page(Capability.SERVICES_CREATE, outlives=True)
 @accepts(API, answers={200: "The values to copy.", 400: NOT_ACCEPTED, 403: FOREIGN_FORM})
 @once(APPLICATIONS, "Open applications", "A secret was shown once. If you didn't copy it, replace it on the page of the application.")
-async def create_application(org_slug: str) -> Response:
+async def create_application(org_slug: str, form: Form) -> Response:
     """Create an application.
 
     Its secret is shown only once.
     """
-    form = await read_console_form()
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
         return await refused_console_page(KindUnknown(), "applications/new_application.html", kinds=KINDS, path=_list_path())

@@ -14,7 +14,7 @@ from entrypoints.http.base.context import acting_member, app_context, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import to_model
 
 routes = Blueprint("provider_pages", __name__)
@@ -76,6 +76,5 @@ async def set_credentials(org_slug: str, service_slug: str, provider: str, form:
 @accepts(f"DELETE {API}")
 async def remove_credentials(org_slug: str, service_slug: str, provider: str) -> Response:
     """Remove the credentials of an application at an identity provider."""
-    await read_console_form()
     await oauth_credentials.remove(ports(), acting_member(), service_slug, parse_provider(provider))
     return redirect_with_notice("provider-removed", organization_path(f"/applications/{service_slug}/providers"))

@@ -31,7 +31,6 @@ from entrypoints.http.pages.console_forms import (
     on_refusal,
     once,
     ports_once,
-    read_console_form,
     refused_console_page,
     wrong_field,
 )
@@ -240,7 +239,6 @@ async def undo_activation(org_slug: str, service_slug: str) -> Response:
 
 
 async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[object]], service_slug: str, notice: str) -> Response:
-    await read_console_form()  # `ports_once` needs its key
     service = await services.find(ports(), acting_member(), service_slug)
     try:
         await change(ports_once(), acting_member(), service_slug)
@@ -254,7 +252,6 @@ async def _change_certificates(change: Callable[[Ports, Member, str], Awaitable[
 @accepts(f"DELETE {API}")
 async def disable(org_slug: str, service_slug: str) -> Response:
     """Turn SAML off for an application."""
-    await read_console_form()
     service = await services.find(ports(), acting_member(), service_slug)
     await saml.disable(ports(), acting_member(), service_slug)
     return redirect_with_notice("saml-disabled", f"{application_path(service)}/saml")

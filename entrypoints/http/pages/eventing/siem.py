@@ -14,7 +14,7 @@ from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("siem_pages", __name__)
@@ -80,7 +80,6 @@ async def configure(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send a test entry to the SIEM."""
-    await read_console_form()
     tested = await siem.send_test_entry(ports(), acting_member())
     values = {**await _values(), "result": (tested is SiemResult.GOOD, tested.value)}
     return await console_page("eventing/siem.html", **values)
@@ -91,6 +90,5 @@ async def test(org_slug: str) -> Response:
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Stop forwarding the audit log."""
-    await read_console_form()
     await siem.remove(ports(), acting_member())
     return redirect_with_notice("siem-removed", organization_path("/siem"))

@@ -17,17 +17,7 @@ from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import (
-    FOREIGN_FORM,
-    NOT_ACCEPTED,
-    Form,
-    accepts,
-    check_typed_name,
-    on_refusal,
-    once,
-    ports_once,
-    read_console_form,
-)
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -146,7 +136,6 @@ async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
 
     The new secret is shown only once.
     """
-    await read_console_form()
     webhook, secret = await webhooks.rotate_secret(ports_once(), acting_member(), webhook_id)
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 

@@ -28,12 +28,12 @@ from entrypoints.http.edge.queries import path_id
 from entrypoints.http.pages.consequences import Question, ask, ask_again
 from entrypoints.http.pages.console import ListQuery, console_page, redirect_with_notice, session_secret, shows, with_query
 from entrypoints.http.pages.console_forms import (
+    ANSWERS_TO_FORM,
     FOREIGN_FORM,
     Form,
     accepts,
     check_typed_name,
     on_refusal,
-    read_console_form,
     refused_console_page,
     wrong_field,
 )
@@ -101,9 +101,8 @@ async def show_person(user_id: UUID) -> Response:
     return await console_page("platform/person.html", **await _values({}, user_id))
 
 
-async def _act(user_id: UUID, prefix: str, action: Action, notice: str) -> Response:
+async def _act(user_id: UUID, form: Form, prefix: str, action: Action, notice: str) -> Response:
     """Run an action on an account with the reason from the form. `prefix` is that of the ids of its fields."""
-    form = await read_console_form()
     account = await platform_users.find(ports(), user_id)
     try:
         await action(ports(), signed_in(), account.id, to_model(UserAccessRequest, form).reason)
@@ -125,41 +124,41 @@ def _field_of(prefix: str, refusal: Refusal) -> str | None:
 @routes.post(f"{ONE}/end-sessions")
 @platform_page
 @accepts(f"POST {API}/end-sessions")
-async def end_sessions(user_id: UUID) -> Response:
+async def end_sessions(user_id: UUID, form: Form) -> Response:
     """End all sessions of a person."""
-    return await _act(user_id, "end-sessions", user_access.end_sessions, "all-sessions-ended")
+    return await _act(user_id, form, "end-sessions", user_access.end_sessions, "all-sessions-ended")
 
 
 @routes.post(f"{ONE}/password-reset")
 @platform_page
 @accepts(f"POST {API}/password-reset")
-async def send_password_reset(user_id: UUID) -> Response:
+async def send_password_reset(user_id: UUID, form: Form) -> Response:
     """Send a person a link to set a new password."""
-    return await _act(user_id, "password-reset", user_access.send_password_reset, "reset-form")
+    return await _act(user_id, form, "password-reset", user_access.send_password_reset, "reset-form")
 
 
 @routes.post(f"{ONE}/second-factor")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API}/mfa")
-async def remove_second_factor(user_id: UUID) -> Response:
+async def remove_second_factor(user_id: UUID, form: Form) -> Response:
     """Remove the second factor of a person."""
-    return await _act(user_id, "second-factor", platform_users.remove_mfa, "second-factor-removed")
+    return await _act(user_id, form, "second-factor", platform_users.remove_mfa, "second-factor-removed")
 
 
 @routes.post(f"{ONE}/deactivate")
 @platform_page
 @accepts(f"POST {API}/deactivate")
-async def deactivate(user_id: UUID) -> Response:
+async def deactivate(user_id: UUID, form: Form) -> Response:
     """Deactivate the account of a person."""
-    return await _act(user_id, "deactivate", user_access.deactivate, "account-deactivated")
+    return await _act(user_id, form, "deactivate", user_access.deactivate, "account-deactivated")
 
 
 @routes.post(f"{ONE}/reactivate")
 @platform_page
 @accepts(f"POST {API}/reactivate")
-async def reactivate(user_id: UUID) -> Response:
+async def reactivate(user_id: UUID, form: Form) -> Response:
     """Undo the deactivation of an account."""
-    return await _act(user_id, "reactivate", platform_users.reactivate, "account-reactivated")
+    return await _act(user_id, form, "reactivate", platform_users.reactivate, "account-reactivated")
 
 
 @routes.post(f"{ONE}/impersonate")
@@ -179,7 +178,7 @@ async def start_impersonation(user_id: UUID, form: Form) -> Response:
 
 @routes.post("/app/impersonation/end")
 @page_session(outlives=False)
-@accepts("POST /api/auth/logout")
+@describes_page(ANSWERS_TO_FORM, form=["form_token"], api=["POST /api/auth/logout"])
 async def end_impersonation() -> Response:
     """End the impersonation in this browser."""
     form, person = await read_form(), signed_in()
@@ -192,10 +191,9 @@ async def end_impersonation() -> Response:
 
 @routes.post(f"{ONE}/export")
 @platform_page(sign_in=SignInAge.FRESH)
-@describes_page({200: "The data, as a JSON file.", 403: FOREIGN_FORM}, form=["form_token"], api=["GET /api/privacy/export/<user_id>"])
+@accepts("GET /api/privacy/export/<user_id>", answers={200: "The data, as a JSON file.", 403: FOREIGN_FORM})
 async def export(user_id: UUID) -> Response:
     """Download the data of a person."""
-    await read_console_form()
     response = await export_package(await personal_data.export(ports(), signed_in(), user_id))
     response.headers["Content-Disposition"] = 'attachment; filename="gatehouse-export.json"'
     response.headers["Cache-Control"] = "no-store"
@@ -255,14 +253,14 @@ async def show_promotion(user_id: UUID) -> Response:
 @routes.post(f"{ONE}/promote")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {OWNERS_API}")
-async def promote(user_id: UUID) -> Response:
+async def promote(user_id: UUID, form: Form) -> Response:
     """Make a person a platform owner."""
-    return await _change_owners(user_id, _promotion, platform.promote, "owner-added")
+    return await _change_owners(user_id, form, _promotion, platform.promote, "owner-added")
 
 
-async def _change_owners(user_id: UUID, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
+async def _change_owners(user_id: UUID, form: Form, question_about: Callable[[Account], Question], action: Action, notice: str) -> Response:
     """Change the platform owners, with the reason and the address from the form."""
-    form, account = await read_console_form(), await platform_users.find(ports(), user_id)
+    account = await platform_users.find(ports(), user_id)
     try:
         reason = to_model(UserAccessRequest, form).reason
         check_typed_name(form, account.email)
@@ -301,9 +299,9 @@ async def show_demotion(user_id: UUID) -> Response:
 @routes.post(f"{OWNERS}/<user_id>/remove")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {OWNERS_API}/<user_id>")
-async def demote(user_id: UUID) -> Response:
+async def demote(user_id: UUID, form: Form) -> Response:
     """Take the role of a platform owner from a person."""
-    return await _change_owners(user_id, _demotion, platform.demote, "owner-removed")
+    return await _change_owners(user_id, form, _demotion, platform.demote, "owner-removed")
 
 
 # Second factors

@@ -27,7 +27,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
@@ -235,7 +235,6 @@ async def assign(org_slug: str, resource_id: UUID, form: Form) -> Response:
 @accepts(f"DELETE {API_OF_ONE}/assignments/<user_id>")
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> Response:
     """End the assignment of a user."""
-    await read_console_form()
     await api_resources.unassign(ports(), acting_member(), resource_id, user_id)
     return redirect_with_notice("assignment-removed", organization_path(f"/api-resources/{resource_id}/access"))
 
@@ -311,6 +310,5 @@ async def change_client(org_slug: str, resource_id: UUID, client_id: UUID, form:
 @accepts(f"DELETE {API_OF_ONE}/clients/<client_id>")
 async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Response:
     """Forbid an application to ask for an API resource."""
-    await read_console_form()
     await api_resources.remove_client(ports(), acting_member(), resource_id, client_id)
     return redirect_with_notice("resource-client-removed", organization_path(f"/api-resources/{resource_id}/applications"))

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 from core.kernel.sign_in_age import SignInAge
 from entrypoints.http.edge.access import platform_page
 from entrypoints.http.pages.console import shows
-from entrypoints.http.pages.console_forms import accepts, once
+from entrypoints.http.pages.console_forms import Form, accepts, once
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 from entrypoints.http.pages.programs.service_account_views import PLATFORM_LIST as LIST
@@ -41,9 +41,9 @@ async def show_form() -> Response:
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
-async def create() -> Response:
+async def create(form: Form) -> Response:
     """Create a service account of the platform."""
-    return await service_account_views.create()
+    return await service_account_views.create(form=form)
 
 
 @routes.get(ONE)
@@ -57,17 +57,17 @@ async def show_account(account_id: UUID) -> Response:
 @routes.post(ONE)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(account_id: UUID) -> Response:
+async def change(account_id: UUID, form: Form) -> Response:
     """Change a service account of the platform."""
-    return await service_account_views.change(account_id)
+    return await service_account_views.change(account_id, form)
 
 
 @routes.post(f"{ONE}/delete")
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(account_id: UUID) -> Response:
+async def delete(account_id: UUID, form: Form) -> Response:
     """Delete a service account of the platform."""
-    return await service_account_views.delete(account_id)
+    return await service_account_views.delete(account_id, form)
 
 
 # Credentials
@@ -93,12 +93,12 @@ async def show_credential_form(account_id: UUID, query_args: NewCredentialQuery)
 @platform_page(sign_in=SignInAge.FRESH)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(account_id: UUID) -> Response:
+async def create_credential(account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account of the platform.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id)
+    return await service_account_views.create_credential(account_id, form)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")

@@ -10,7 +10,7 @@ from core.programs import api_resources, resource_credentials
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.api_resources import API_OF_ONE, ONE, resource_values
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -69,6 +69,5 @@ async def create(org_slug: str, resource_id: UUID, form: Form) -> Response:
 @accepts(f"DELETE {API}/<credential_id>")
 async def revoke(org_slug: str, resource_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential of an API resource."""
-    await read_console_form()
     await resource_credentials.revoke(ports(), acting_member(), resource_id, credential_id)
     return redirect_with_notice("credential-revoked", organization_path(f"/api-resources/{resource_id}/credentials"))

@@ -37,7 +37,7 @@ from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import check_typed_name, ports_once, read_console_form, refused_console_page, wrong_field
+from entrypoints.http.pages.console_forms import Form, check_typed_name, on_refusal, ports_once, refused_console_page, wrong_field
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -148,15 +148,12 @@ async def show_form() -> Response:
     return await console_page("programs/new_service_account.html", **await _form_values(typed))
 
 
-async def create() -> Response:
+@on_refusal("programs/new_service_account.html", _form_values, FIELDS)
+async def create(form: Form) -> Response:
     """Create a service account."""
-    form, caller = await read_console_form(), signed_in()
-    try:
-        model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
-        listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
-    except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _form_values(form)}
-        return await refused_console_page(refusal, "programs/new_service_account.html", **values)
+    caller = signed_in()
+    model = ServiceAccountRequest if isinstance(caller, Member) else PlatformServiceAccountRequest
+    listed = await service_accounts.create(ports_once(), caller, to_new_account(to_model(model, form, _parsers(form))))
     return redirect_with_notice("service-account-created", path_of(listed.account.id, "/credentials"))
 
 
@@ -165,10 +162,9 @@ async def show_account(account_id: UUID) -> Response:
     return await console_page("programs/service_account.html", **await _settings_values(await find(account_id)))
 
 
-async def change(account_id: UUID) -> Response:
+async def change(account_id: UUID, form: Form) -> Response:
     """Change a service account."""
-    form, caller = await read_console_form(), signed_in()
-    listed = await find(account_id)
+    listed, caller = await find(account_id), signed_in()
     try:
         model = ServiceAccountUpdateRequest if isinstance(caller, Member) else PlatformServiceAccountUpdateRequest
         await service_accounts.update(
@@ -180,9 +176,8 @@ async def change(account_id: UUID) -> Response:
     return redirect_with_notice("service-account-saved", path_of(listed.account.id))
 
 
-async def delete(account_id: UUID) -> Response:
+async def delete(account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
-    form = await read_console_form()
     listed = await find(account_id)
     try:
         check_typed_name(form, listed.account.name)
@@ -215,9 +210,8 @@ async def show_credential_form(account_id: UUID, query: NewCredentialQuery) -> R
     return await console_page("programs/new_credential.html", **values)
 
 
-async def create_credential(account_id: UUID) -> Response:
+async def create_credential(account_id: UUID, form: Form) -> Response:
     """Create a credential."""
-    form = await read_console_form()
     listed = await find(account_id)
     try:
         request = credential_forms.read_credential(form)
@@ -231,6 +225,5 @@ async def create_credential(account_id: UUID) -> Response:
 
 async def revoke_credential(account_id: UUID, credential_id: UUID) -> Response:
     """Revoke a credential."""
-    await read_console_form()
     await service_accounts.revoke_credential(ports(), signed_in(), account_id, credential_id)
     return redirect_with_notice("credential-revoked", path_of(account_id, "/credentials"))

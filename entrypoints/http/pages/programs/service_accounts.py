@@ -16,7 +16,7 @@ from entrypoints.http.api.programs.service_account_resources import AccountResou
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once
 from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -51,9 +51,9 @@ async def show_form(org_slug: str) -> Response:
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API}")
 @once(LIST, "Open service accounts", "The service account is in the list.")
-async def create(org_slug: str) -> Response:
+async def create(org_slug: str, form: Form) -> Response:
     """Create a service account."""
-    return await service_account_views.create()
+    return await service_account_views.create(form=form)
 
 
 @routes.get(ONE)
@@ -67,17 +67,17 @@ async def show_account(org_slug: str, account_id: UUID) -> Response:
 @routes.post(ONE)
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"PATCH {API_OF_ONE}")
-async def change(org_slug: str, account_id: UUID) -> Response:
+async def change(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Change a service account."""
-    return await service_account_views.change(account_id)
+    return await service_account_views.change(account_id, form)
 
 
 @routes.post(f"{ONE}/delete")
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"DELETE {API_OF_ONE}")
-async def delete(org_slug: str, account_id: UUID) -> Response:
+async def delete(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Delete a service account."""
-    return await service_account_views.delete(account_id)
+    return await service_account_views.delete(account_id, form)
 
 
 # Credentials
@@ -103,12 +103,12 @@ async def show_credential_form(org_slug: str, account_id: UUID, query_args: NewC
 @member_page(Capability.SERVICE_ACCOUNTS_MANAGE, outlives=True)
 @accepts(f"POST {API_OF_ONE}/credentials", answers=credential_forms.ANSWERS)
 @once(f"{ONE}/credentials", "Open credentials", credential_forms.SENT)
-async def create_credential(org_slug: str, account_id: UUID) -> Response:
+async def create_credential(org_slug: str, account_id: UUID, form: Form) -> Response:
     """Create a credential of a service account.
 
     A secret is shown only once.
     """
-    return await service_account_views.create_credential(account_id)
+    return await service_account_views.create_credential(account_id, form)
 
 
 @routes.post(f"{ONE}/credentials/<credential_id>/revoke")
@@ -155,7 +155,6 @@ async def save_resource(org_slug: str, account_id: UUID, resource_id: UUID, form
 @accepts(f"DELETE {API_OF_ONE}/api-resources/<resource_id>")
 async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) -> Response:
     """Take away the scopes of an API resource."""
-    await read_console_form()
     await service_account_resources.remove(ports(), acting_member(), account_id, resource_id)
     return redirect_with_notice("resource-scopes-removed", path_of(account_id, "/api-resources"))
 
@@ -177,6 +176,5 @@ async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
 @accepts(f"DELETE {API_OF_ONE}/created-secrets")
 async def end_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """End the API keys and SCIM tokens that a service account created."""
-    await read_console_form()
     ended = await created_secrets.end_created(ports(), acting_member(), account_id)
     return redirect_with_notice("created-secrets-ended", path_of(account_id, "/created-secrets"), count=len(ended))

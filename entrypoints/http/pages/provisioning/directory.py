@@ -19,7 +19,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
@@ -108,7 +108,6 @@ async def show_revocation(org_slug: str, token_id: UUID) -> Response:
 @accepts(f"DELETE {TOKENS}/<token_id>")
 async def revoke_token(org_slug: str, token_id: UUID) -> Response:
     """Revoke a SCIM token."""
-    await read_console_form()
     await scim_tokens.revoke(ports(), acting_member(), token_id)
     return redirect_with_notice("token-revoked", _path())
 
@@ -146,6 +145,5 @@ async def show_blocks(org_slug: str, query_args: BlocksQuery) -> Response:
 @accepts(f"DELETE {BLOCKS}/<user_id>")
 async def remove_block(org_slug: str, user_id: UUID) -> Response:
     """Remove the block of a user."""
-    await read_console_form()
     await blocks.remove(ports(), acting_member(), user_id)
     return redirect_with_notice("user-unblocked", f"{_path()}/blocks")

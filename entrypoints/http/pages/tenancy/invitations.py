@@ -18,7 +18,7 @@ from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once, read_console_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
@@ -61,7 +61,6 @@ async def _list_values(query: InvitationListQuery) -> dict[str, Any]:
 @accepts(f"POST {API}/<invitation_id>")
 async def cancel(org_slug: str, invitation_id: UUID) -> Response:
     """Cancel a pending invitation."""
-    await read_console_form()
     await invitations.cancel(ports(), acting_member(), invitation_id)
     return redirect_with_notice("invitation-canceled", organization_path("/invitations"))
 

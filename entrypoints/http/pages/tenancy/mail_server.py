@@ -16,7 +16,7 @@ from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
@@ -92,7 +92,6 @@ async def configure(org_slug: str, form: Form) -> Response:
 @accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
-    await read_console_form()
     check = await samples.send_test(ports(), acting_member())
     values = {**await _values(), "result": (check is MailServerCheck.GOOD, check.value)}
     return await console_page("tenancy/mail_server.html", **values)
@@ -103,6 +102,5 @@ async def test(org_slug: str) -> Response:
 @accepts(f"DELETE {API}")
 async def remove(org_slug: str) -> Response:
     """Remove the mail server of an organization."""
-    await read_console_form()
     await mail_server.remove(ports(), acting_member())
     return redirect_with_notice("mail-server-removed", organization_path("/mail-server"))

@@ -16,7 +16,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, read_console_form
+from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
 
 routes = Blueprint("member_pages", __name__)
 
@@ -97,7 +97,6 @@ async def change_role(org_slug: str, user_id: UUID, form: Form) -> Response:
 @accepts(f"DELETE {API}/<user_id>/sessions")
 async def end_sessions(org_slug: str, user_id: UUID) -> Response:
     """End the sessions of a member in the organization and its applications."""
-    await read_console_form()
     count = await members.revoke_sessions(ports(), acting_member(), user_id)
     return redirect_with_notice("sessions-ended", organization_path(f"/members/{user_id}"), count=count)
 
