@@ -20,7 +20,6 @@ from entrypoints.http.edge.queries import (
     PageQuery,
     Pagination,
     Query,
-    pagination,
     path_id,
 )
 from tests.support.direct import ask
@@ -150,7 +149,7 @@ def test_the_description_says_that_numbers_are_clamped() -> None:
     ],
 )
 def test_the_pagination_object(page: Page, total: int, pages: int, has_next: bool, has_prev: bool) -> None:
-    assert pagination(page, total) == Pagination(
+    assert PageQuery(page=page.number, limit=page.limit).pagination(total) == Pagination(
         page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=has_next, has_prev=has_prev
     )
 

@@ -13,7 +13,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import person, platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("account_logs", __name__)
 
@@ -54,9 +54,10 @@ async def list_own_mfa_events(query_args: PageQuery) -> OwnMfaEventListResponse:
     It has the codes that were entered, right and wrong, and the changes of your two-factor
     authentication.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, page)
-    return OwnMfaEventListResponse(events=[to_own_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await personal_data.list_mfa_log(ports(), signed_in().user_id, query_args.page_request())
+    return OwnMfaEventListResponse(
+        events=[to_own_mfa_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+    )
 
 
 def to_own_mfa_event(entry: MfaLogEntry) -> OwnMfaEventResponse:
@@ -97,10 +98,10 @@ async def list_own_privacy_events(query_args: PageQuery) -> OwnPrivacyEventListR
 
     If `by_user` is false, the owner of an organization or a platform owner exported it.
     """
-    user, page = signed_in(), query_args.page_request()
-    entries = await personal_data.list_privacy_log(ports(), user.user_id, page)
+    user = signed_in()
+    entries = await personal_data.list_privacy_log(ports(), user.user_id, query_args.page_request())
     events = [to_own_privacy_event(entry, user.user_id) for entry in entries.items]
-    return OwnPrivacyEventListResponse(events=events, pagination=pagination(page, entries.total))
+    return OwnPrivacyEventListResponse(events=events, pagination=query_args.pagination(entries.total))
 
 
 def to_own_privacy_event(entry: PrivacyLogEntry, user_id: UUID) -> OwnPrivacyEventResponse:
@@ -143,9 +144,8 @@ async def list_mfa_events(user_id: UUID, query_args: PageQuery) -> MfaEventListR
     It has the codes that were entered, right and wrong, and the changes of two-factor
     authentication.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_mfa_log(ports(), user_id, page)
-    return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await personal_data.list_mfa_log(ports(), user_id, query_args.page_request())
+    return MfaEventListResponse(events=[_to_mfa_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
 
 
 def _to_mfa_event(entry: MfaLogEntry) -> MfaEventResponse:
@@ -177,10 +177,9 @@ async def list_privacy_events(user_id: UUID, query_args: PageQuery) -> PrivacyEv
 
     The newest entry comes first. Each has the user who asked for it.
     """
-    page = query_args.page_request()
-    entries = await personal_data.list_privacy_log(ports(), user_id, page)
+    entries = await personal_data.list_privacy_log(ports(), user_id, query_args.page_request())
     return PrivacyEventListResponse(
-        events=[_to_privacy_event(entry) for entry in entries.items], pagination=pagination(page, entries.total)
+        events=[_to_privacy_event(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
     )
 
 

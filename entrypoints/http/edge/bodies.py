@@ -200,6 +200,11 @@ def _without_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
+def absent_if_none(description: str, **others: Any) -> Any:
+    """Return the definition of a field of a response that is left out if it is None."""
+    return Field(default=None, exclude_if=lambda value: value is None, description=description, **others)
+
+
 class ResponseModel(BaseModel):
     """The base of response models. Only declared fields are sent."""
 

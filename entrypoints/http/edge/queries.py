@@ -142,24 +142,6 @@ def _read_flag(value: Any) -> bool:
 Flag = Annotated[bool, BeforeValidator(_read_flag)]
 
 
-class PageQuery(Query):
-    """The page of a list."""
-
-    page: PageNumber = 1
-    limit: Limit = 50
-
-    def page_request(self) -> Page:
-        """Return the requested page."""
-        return Page(self.page, self.limit)
-
-
-class PartQuery(Query):
-    """The part of a list."""
-
-    limit: Limit = 50
-    offset: Offset = 0
-
-
 class Pagination(ResponseModel):
     """The position of this page in the list."""
 
@@ -171,12 +153,29 @@ class Pagination(ResponseModel):
     has_prev: bool = Field(description="Whether there is a previous page.")
 
 
-def pagination(page: Page, total: int) -> Pagination:
-    """Return the position of a page in a list of `total` items."""
-    pages = -(-total // page.limit)
-    return Pagination(
-        page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=page.number < pages, has_prev=page.number > 1
-    )
+class PageQuery(Query):
+    """The page of a list."""
+
+    page: PageNumber = 1
+    limit: Limit = 50
+
+    def page_request(self) -> Page:
+        """Return the requested page."""
+        return Page(self.page, self.limit)
+
+    def pagination(self, total: int) -> Pagination:
+        """Return the position of the requested page in a list of `total` items."""
+        pages = -(-total // self.limit)
+        return Pagination(
+            page=self.page, limit=self.limit, total=total, total_pages=pages, has_next=self.page < pages, has_prev=self.page > 1
+        )
+
+
+class PartQuery(Query):
+    """The part of a list."""
+
+    limit: Limit = 50
+    offset: Offset = 0
 
 
 NO_ID = UUID(int=0)  # no generated id has this value

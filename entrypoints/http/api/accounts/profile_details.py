@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from entrypoints.http.edge.bodies import ResponseModel
+from entrypoints.http.edge.bodies import ResponseModel, absent_if_none
 
 
 def _detail(description: str, example: str) -> Any:
     """Return the definition of a field that is absent if it is not set."""
-    return Field(default=None, exclude_if=lambda text: text is None, description=f"{description} Absent if not set.", examples=[example])
+    return absent_if_none(f"{description} Absent if not set.", examples=[example])
 
 
 class ProfileDetailsResponse(ResponseModel):

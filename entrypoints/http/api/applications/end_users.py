@@ -12,7 +12,7 @@ from entrypoints.http.api.authentication.connection_slugs import ProviderSlug
 from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Text, Timestamp
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination, path_id
+from entrypoints.http.edge.queries import PageQuery, Pagination, path_id
 
 routes = Blueprint("end_users", __name__)
 
@@ -54,11 +54,10 @@ async def list_end_users(org_slug: str, query_args: EndUsersQuery) -> EndUserLis
     End users have signed in to a service of the organization, or an API key created them.
     Deactivated users are left out.
     """
-    page = query_args.page_request()
     # A text that is not an id matches no service, as in paths.
     service_id = None if query_args.service_id is None else path_id(query_args.service_id)
-    result = await end_users.list_end_users(ports(), acting(), page, search=query_args.search, service_id=service_id)
-    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await end_users.list_end_users(ports(), acting(), query_args.page_request(), search=query_args.search, service_id=service_id)
+    return EndUserListResponse(users=EndUserResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 class EndUserIdentityResponse(ResponseModel):

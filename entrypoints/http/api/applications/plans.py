@@ -59,13 +59,7 @@ class PlanRequest(RequestModel):
 
     def build(self) -> PlanTerms:
         """Return the terms of the plan."""
-        return PlanTerms(
-            name=self.name,
-            price_cents=self.price_cents,
-            currency=self.currency,
-            features=self.features or (),
-            billing_price_id=self.billing_price_id,
-        )
+        return PlanTerms(**{**dict(self), "features": self.features or ()})
 
 
 @routes.post("/api/organizations/<org_slug>/services/<service_slug>/plans")
@@ -121,13 +115,7 @@ async def update(org_slug: str, service_slug: str, plan_id: UUID, data: PlanUpda
     Only the fields in the request change. Tokens of subscribers contain new features from their
     next refresh on.
     """
-    changes = PlanChanges(
-        name=data.name,
-        price_cents=data.price_cents,
-        currency=data.currency,
-        features=() if data.features is None else data.features,
-        billing_price_id=data.billing_price_id,
-    )
+    changes = PlanChanges(**{**dict(data), "features": () if data.features is None else data.features})
     return PlanResponse.of(await plans.update(ports(), acting(), service_slug, plan_id, changes))
 
 

@@ -15,7 +15,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import EmailAddress, RequestModel, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("service_access", __name__)
 
@@ -97,9 +97,8 @@ async def list_assignments(org_slug: str, service_slug: str, query_args: Assignm
 
     Users with a subscription are admitted like assigned users, but are not in this list.
     """
-    page = query_args.page_request()
-    result = await access.list_assignments(ports(), acting(), service_slug, page, search=query_args.search)
-    return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await access.list_assignments(ports(), acting(), service_slug, query_args.page_request(), search=query_args.search)
+    return AssignmentListResponse(assignments=AssignmentResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 class AssignmentRequest(RequestModel):

@@ -15,7 +15,7 @@ from entrypoints.http.api.applications.service_settings import JwkSetResponse, S
 from entrypoints.http.base.context import acting, acting_member, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
-from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp
+from entrypoints.http.edge.bodies import AT_LEAST_ONE_FIELD, Name, RequestModel, ResponseModel, Text, Timestamp, absent_if_none
 from entrypoints.http.edge.openapi import describes
 from entrypoints.http.edge.queries import AnyLimit, Offset, Query
 from entrypoints.http.edge.signatures import before_body
@@ -64,10 +64,8 @@ class ServiceResponse(ResponseModel):
     require_pushed_authorization_requests: bool = stored("require_pushed_authorization_requests", default=False)
     dpop_bound_access_tokens: bool = stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = stored("always_ask_consent", default=False)
-    former_secret_expires_at: Timestamp | None = Field(
-        default=None,
-        exclude_if=lambda time: time is None,
-        description="When the client secret from before the last rotation expires, in UTC. Left out if there is none.",
+    former_secret_expires_at: Timestamp | None = absent_if_none(
+        "When the client secret from before the last rotation expires, in UTC. Left out if there is none."
     )
 
 
@@ -203,10 +201,8 @@ class ServiceUpdateRequest(ServiceSettingsRequest):
 class UpdatedServiceResponse(ServiceResponse):
     """A changed service, with its new client secret if it got one."""
 
-    client_secret: str | None = Field(
-        default=None,
-        exclude_if=lambda secret: secret is None,
-        description="The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise.",
+    client_secret: str | None = absent_if_none(
+        "The new client secret if the type changed to `web` or `api`. It is returned only once, and left out otherwise."
     )
 
 

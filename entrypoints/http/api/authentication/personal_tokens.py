@@ -15,7 +15,7 @@ from entrypoints.http.edge.access import member, person_anywhere, verified_perso
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Name, RequestModel, ResponseModel, Text, Texts, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("personal_tokens", __name__)
 
@@ -151,13 +151,12 @@ async def list_in_organization(org_slug: str, query_args: PageQuery) -> MemberPe
     These are the tokens with which programs of its members act in the organization. Secrets are not
     returned, and neither are tokens of the members' own accounts or of other organizations.
     """
-    page = query_args.page_request()
-    tokens = await personal_tokens.list_in_organization(ports(), acting(), page)
+    tokens = await personal_tokens.list_in_organization(ports(), acting(), query_args.page_request())
     listed = [
         MemberPersonalTokenResponse.of(item.token, user=TokenUserResponse(id=item.token.user_id, email=item.email, name=item.user_name))
         for item in tokens.items
     ]
-    return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=pagination(page, tokens.total))
+    return MemberPersonalTokenListResponse(personal_tokens=listed, pagination=query_args.pagination(tokens.total))
 
 
 @routes.delete("/api/organizations/<org_slug>/personal-tokens/<personal_token_id>")

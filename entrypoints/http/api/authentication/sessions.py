@@ -18,14 +18,10 @@ from entrypoints.http.base.context import app_context, caller, client, ports, si
 from entrypoints.http.base.context import pre_auth as pre_auth_claims
 from entrypoints.http.edge.access import anyone, person_anywhere, pre_auth
 from entrypoints.http.edge.access.declaration import ApplicationTokens
-from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text
+from entrypoints.http.edge.bodies import EmailAddress, Message, Name, PasswordText, RequestModel, ResponseModel, Text, absent_if_none
 from entrypoints.http.edge.openapi import refuses
 
 routes = Blueprint("sessions", __name__)
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class LoginRequest(RequestModel):
@@ -54,28 +50,20 @@ class LoginResponse(TokenPairResponse):
         description="The access token. With `mfa_required`, this is a pre-auth token for POST /api/auth/mfa/verify only."
     )
     refresh_token: str = Field(description="The refresh token. It works once. With `mfa_required`, it is empty.")
-    mfa_required: bool | None = Field(
-        default=None, exclude_if=_is_none, description="True if the second factor is still required. Otherwise the field is absent."
-    )
-    redirect_url: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`.",
+    mfa_required: bool | None = absent_if_none("True if the second factor is still required. Otherwise the field is absent.")
+    redirect_url: str | None = absent_if_none(
+        "The URL where the browser of the SAML sign-on continues. Only present for a request with `saml_state`."
     )
 
 
 class MfaVerificationResponse(TokenPairResponse):
     """The tokens of the new session."""
 
-    device_token: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The token of the trusted device, for the next login. Only present for a request with `trust_device`.",
+    device_token: str | None = absent_if_none(
+        "The token of the trusted device, for the next login. Only present for a request with `trust_device`."
     )
-    redirect_url: str | None = Field(
-        default=None,
-        exclude_if=_is_none,
-        description="The URL where the browser of the SAML sign-on continues. Only present if the login had a `saml_state`.",
+    redirect_url: str | None = absent_if_none(
+        "The URL where the browser of the SAML sign-on continues. Only present if the login had a `saml_state`."
     )
 
 

@@ -16,7 +16,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DateTime, ResponseModel, Text, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query, pagination
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, Query
 
 routes = Blueprint("audit", __name__)
 
@@ -76,15 +76,7 @@ class AuditFilters(Query):
 
     def to_filter(self) -> AuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit_model.build_filter(
-            action=self.action,
-            target_type=self.target_type,
-            target_id=self.target_id,
-            actor_id=self.actor_id,
-            success=self.success,
-            since=self.since,
-            until=self.until,
-        )
+        return audit_model.build_filter(**{name: getattr(self, name) for name in AuditFilters.model_fields})
 
 
 class AuditQuery(AuditFilters, PageQuery):
@@ -98,9 +90,8 @@ async def list_entries(org_slug: str, query_args: AuditQuery) -> AuditEntryListR
 
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    page = query_args.page_request()
-    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), page)
-    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await audit.list_entries(ports(), acting(), query_args.to_filter(), query_args.page_request())
+    return AuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total))
 
 
 class AuditExportQuery(AuditFilters):

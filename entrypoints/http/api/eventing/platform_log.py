@@ -15,7 +15,7 @@ from entrypoints.http.base.context import ports
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.bodies import ResponseModel, Text
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("platform_log", __name__)
 
@@ -46,17 +46,7 @@ class PlatformAuditFilters(AuditFilters):
 
     def to_platform_filter(self) -> PlatformAuditFilter | None:
         """Return the filter, or None if no entry can match. Raises: TargetTypeRequired."""
-        return audit.build_platform_filter(
-            action=self.action,
-            target_type=self.target_type,
-            target_id=self.target_id,
-            actor_id=self.actor_id,
-            impersonator_id=self.impersonator_id,
-            session_id=self.session_id,
-            success=self.success,
-            since=self.since,
-            until=self.until,
-        )
+        return audit.build_platform_filter(**{name: getattr(self, name) for name in PlatformAuditFilters.model_fields})
 
 
 class PlatformAuditQuery(PlatformAuditFilters, PageQuery):
@@ -73,9 +63,10 @@ async def list_entries(query_args: PlatformAuditQuery) -> PlatformAuditEntryList
     rejected, suspended and deleted organizations, and events of users without an organization.
     Entries are sorted by time, newest first. Filters can be combined.
     """
-    page = query_args.page_request()
-    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), page)
-    return PlatformAuditEntryListResponse(logs=[_to_response(entry) for entry in entries.items], pagination=pagination(page, entries.total))
+    entries = await platform_log.list_entries(ports(), query_args.to_platform_filter(), query_args.page_request())
+    return PlatformAuditEntryListResponse(
+        logs=[_to_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
+    )
 
 
 class PlatformAuditExportQuery(PlatformAuditFilters):

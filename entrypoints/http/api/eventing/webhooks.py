@@ -25,7 +25,7 @@ from entrypoints.http.edge.bodies import (
     optional,
 )
 from entrypoints.http.edge.openapi import refuses
-from entrypoints.http.edge.queries import Flag, PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import Flag, PageQuery, Pagination
 
 routes = Blueprint("webhooks", __name__)
 
@@ -231,12 +231,11 @@ async def list_deliveries(org_slug: str, webhook_id: UUID, query_args: Deliverie
 
     Deliveries are sorted by time, newest first, and kept for 30 days.
     """
-    page = query_args.page_request()
     deliveries = await webhooks.list_deliveries(
-        ports(), acting(), webhook_id, page, event_type=query_args.event_type, delivered=query_args.delivered
+        ports(), acting(), webhook_id, query_args.page_request(), event_type=query_args.event_type, delivered=query_args.delivered
     )
     return DeliveryListResponse(
-        deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=pagination(page, deliveries.total)
+        deliveries=[_to_delivery_response(delivery) for delivery in deliveries.items], pagination=query_args.pagination(deliveries.total)
     )
 
 

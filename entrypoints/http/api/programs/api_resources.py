@@ -30,7 +30,7 @@ from entrypoints.http.edge.bodies import (
     optional,
 )
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 from entrypoints.http.edge.signatures import before_body, returns
 
 routes = Blueprint("api_resources", __name__)
@@ -243,10 +243,9 @@ async def list_assignments(org_slug: str, resource_id: UUID, query_args: Assignm
 
     Assignments count under the policy `assigned`.
     """
-    page = query_args.page_request()
-    result = await api_resources.list_assignments(ports(), acting(), resource_id, page, search=query_args.search)
+    result = await api_resources.list_assignments(ports(), acting(), resource_id, query_args.page_request(), search=query_args.search)
     return ResourceAssignmentListResponse(
-        assignments=ResourceAssignmentResponse.list_of(result.items), pagination=pagination(page, result.total)
+        assignments=ResourceAssignmentResponse.list_of(result.items), pagination=query_args.pagination(result.total)
     )
 
 
@@ -323,9 +322,8 @@ async def list_clients(org_slug: str, resource_id: UUID, query_args: PageQuery) 
 
     `scopes` are the scopes that an application gets for itself, without a user.
     """
-    page = query_args.page_request()
-    result = await api_resources.list_clients(ports(), acting(), resource_id, page)
-    return ResourceClientListResponse(clients=ResourceClientResponse.list_of(result.items), pagination=pagination(page, result.total))
+    result = await api_resources.list_clients(ports(), acting(), resource_id, query_args.page_request())
+    return ResourceClientListResponse(clients=ResourceClientResponse.list_of(result.items), pagination=query_args.pagination(result.total))
 
 
 @routes.put("/api/organizations/<org_slug>/api-resources/<resource_id>/clients/<client_id>")

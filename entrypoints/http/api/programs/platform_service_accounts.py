@@ -29,7 +29,7 @@ from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.access import platform_owner
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, pagination
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.edge.signatures import returns
 
 routes = Blueprint("platform_service_accounts", __name__)
@@ -42,10 +42,9 @@ async def list_accounts(query_args: PageQuery) -> PlatformServiceAccountListResp
 
     They act for the installation, and in no organization.
     """
-    page = query_args.page_request()
-    result = await service_accounts.list_page(ports(), signed_in(), page)
+    result = await service_accounts.list_page(ports(), signed_in(), query_args.page_request())
     return PlatformServiceAccountListResponse(
-        service_accounts=[to_platform_response(listed) for listed in result.items], pagination=pagination(page, result.total)
+        service_accounts=[to_platform_response(listed) for listed in result.items], pagination=query_args.pagination(result.total)
     )
 
 

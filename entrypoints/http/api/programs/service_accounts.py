@@ -33,7 +33,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import ResponseModel
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, pagination
+from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.edge.signatures import before_body, returns
 
 routes = Blueprint("service_accounts", __name__)
@@ -52,10 +52,9 @@ async def list_accounts(org_slug: str, query_args: PageQuery) -> ServiceAccountL
 
     Each one has its role, its owner and its scopes.
     """
-    page = query_args.page_request()
-    result = await service_accounts.list_page(ports(), acting_member(), page)
+    result = await service_accounts.list_page(ports(), acting_member(), query_args.page_request())
     return ServiceAccountListResponse(
-        service_accounts=[to_response(listed) for listed in result.items], pagination=pagination(page, result.total)
+        service_accounts=[to_response(listed) for listed in result.items], pagination=query_args.pagination(result.total)
     )
 
 

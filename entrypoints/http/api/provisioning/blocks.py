@@ -11,7 +11,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("directory_blocks", __name__)
 
@@ -39,9 +39,8 @@ async def list_blocks(org_slug: str, query_args: PageQuery) -> DirectoryBlockLis
     Your directory blocks a user by deactivating or deleting them over SCIM. A blocked user has no
     membership in the organization, and cannot use its services.
     """
-    page = query_args.page_request()
-    listed = await blocks.list_page(ports(), acting(), page)
-    return DirectoryBlockListResponse(blocks=DirectoryBlockResponse.list_of(listed.items), pagination=pagination(page, listed.total))
+    listed = await blocks.list_page(ports(), acting(), query_args.page_request())
+    return DirectoryBlockListResponse(blocks=DirectoryBlockResponse.list_of(listed.items), pagination=query_args.pagination(listed.total))
 
 
 @routes.delete("/api/organizations/<org_slug>/directory-blocks/<user_id>")

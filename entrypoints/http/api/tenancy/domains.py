@@ -14,7 +14,7 @@ from entrypoints.http.base.context import acting, ports
 from entrypoints.http.edge.access import member
 from entrypoints.http.edge.bodies import DomainName, RequestModel, ResponseModel, Timestamp
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 
 routes = Blueprint("domains", __name__)
 
@@ -130,10 +130,9 @@ async def list_foreign_accounts(org_slug: str, query_args: PageQuery) -> Foreign
     Your directory takes over such an account by creating a user with its address over SCIM. 404 if
     the organization has no verified domain.
     """
-    page = query_args.page_request()
-    listed = await domains.list_foreign_accounts(ports(), acting(), page)
+    listed = await domains.list_foreign_accounts(ports(), acting(), query_args.page_request())
     accounts = [_to_account_response(account) for account in listed.items]
-    return ForeignAccountListResponse(accounts=accounts, pagination=pagination(page, listed.total))
+    return ForeignAccountListResponse(accounts=accounts, pagination=query_args.pagination(listed.total))
 
 
 def _to_account_response(account: ForeignAccount) -> ForeignAccountResponse:
@@ -166,12 +165,11 @@ async def list_foreign_invitations(org_slug: str, query_args: PageQuery) -> Fore
 
     404 if the organization has no verified domain.
     """
-    page = query_args.page_request()
-    listed = await domains.list_foreign_invitations(ports(), acting(), page)
+    listed = await domains.list_foreign_invitations(ports(), acting(), query_args.page_request())
     invitations = [
         ForeignInvitationResponse.of(
             invitation, organization=ForeignOrganizationResponse(slug=invitation.org_slug, name=invitation.org_name)
         )
         for invitation in listed.items
     ]
-    return ForeignInvitationListResponse(invitations=invitations, pagination=pagination(page, listed.total))
+    return ForeignInvitationListResponse(invitations=invitations, pagination=query_args.pagination(listed.total))

@@ -1,6 +1,7 @@
 """API of an organization's mail server."""
 
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import Field, WithJsonSchema
 from quart import Blueprint
@@ -40,6 +41,10 @@ class MailServerRequest(RequestModel):
         "other ports use STARTTLS. If false, nothing is encrypted.",
     )
 
+    def build(self, org_id: UUID) -> MailServer:
+        """Return the mail server of this organization."""
+        return MailServer(**{**dict(self), "org_id": org_id, "from_email": Email(self.from_email)})
+
 
 class MailServerResponse(ResponseModel):
     """The mail server of an organization, without the password."""
@@ -61,18 +66,7 @@ async def configure(org_slug: str, data: MailServerRequest) -> MailServerRespons
     The organization's own emails, such as invitations, are sent through it, also emails that are
     already queued. Emails about accounts, such as password resets, always use the platform's server.
     """
-    caller = acting()
-    server = MailServer(
-        org_id=caller.acts_in.id,
-        host=data.host,
-        port=data.port,
-        username=data.username,
-        password=data.password,
-        from_email=Email(data.from_email),
-        from_name=data.from_name,
-        tls=data.tls,
-    )
-    return MailServerResponse.of(await mail_server.configure(ports(), caller, server))
+    return MailServerResponse.of(await mail_server.configure(ports(), acting(), data.build(acting().acts_in.id)))
 
 
 @routes.get("/api/organizations/<org_slug>/smtp")

@@ -17,7 +17,7 @@ from entrypoints.http.edge.access import member
 from entrypoints.http.edge.access.declaration import Programs
 from entrypoints.http.edge.bodies import Id, Message, Reason, RequestModel, ResponseModel, Text, Timestamp, fields_of
 from entrypoints.http.edge.openapi import describes, refuses
-from entrypoints.http.edge.queries import PageQuery, Pagination, pagination
+from entrypoints.http.edge.queries import PageQuery, Pagination
 from entrypoints.http.edge.signatures import before_body
 
 routes = Blueprint("members", __name__)
@@ -75,11 +75,12 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
     By default, the members who joined first come first. The response also has the maximum number of
     members.
     """
-    page = query_args.page_request()
-    listed = await members.list_page(ports(), acting(), query_args.role, page, search=query_args.search, order=query_args.sort)
+    listed = await members.list_page(
+        ports(), acting(), query_args.role, query_args.page_request(), search=query_args.search, order=query_args.sort
+    )
     return MemberListResponse(
         members=[_to_response(item) for item in listed.members],
-        pagination=pagination(page, listed.total),
+        pagination=query_args.pagination(listed.total),
         limits=MemberLimitResponse(max_users=listed.limit.value, source=listed.limit.source),
     )
 

@@ -7,11 +7,10 @@ from quart import Blueprint, Response
 
 from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
-from core.kernel.values import Email
 from core.mailing import samples
 from core.tenancy import mail_server
 from core.tenancy.model import settings as model
-from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerNotSet, SmtpSettings
+from core.tenancy.model.settings import MailServerCheck, MailServerNotSet, SmtpSettings
 from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
@@ -73,17 +72,7 @@ async def show_mail_server(org_slug: str) -> Response:
 async def configure(org_slug: str, form: Form) -> Response:
     """Set the mail server of an organization."""
     data = to_model(MailServerRequest, form, {"port": to_number, "tls": is_checked})
-    server = MailServer(
-        org_id=acting_member().acts_in.id,
-        host=data.host,
-        port=data.port,
-        username=data.username,
-        password=data.password,
-        from_email=Email(data.from_email),
-        from_name=data.from_name,
-        tls=data.tls,
-    )
-    await mail_server.configure(ports(), acting_member(), server)
+    await mail_server.configure(ports(), acting_member(), data.build(acting_member().acts_in.id))
     return redirect_with_notice("mail-server-saved", organization_path("/mail-server"))
 
 

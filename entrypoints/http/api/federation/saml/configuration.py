@@ -64,17 +64,8 @@ class SamlConfigurationRequest(RequestModel):
 
     def build(self) -> SamlConfiguration:
         """Return the configuration. Raises: NameIdFormatUnknown."""
-        return SamlConfiguration(
-            enabled=self.enabled,
-            entity_id=self.entity_id,
-            acs_url=self.acs_url,
-            slo_url=self.slo_url,
-            slo_certificate=self.slo_certificate,
-            name_id_format=NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format),
-            attribute_mapping=self.attribute_mapping,
-            sign_assertions=self.sign_assertions,
-            sign_response=self.sign_response,
-        )
+        name_id_format = NameIdFormat.EMAIL if self.name_id_format is None else NameIdFormat.parse(self.name_id_format)
+        return SamlConfiguration(**{**dict(self), "name_id_format": name_id_format})
 
 
 class SamlIdentityProviderResponse(ResponseModel):
