@@ -149,7 +149,7 @@ def test_the_description_says_that_numbers_are_clamped() -> None:
     ],
 )
 def test_the_pagination_object(page: Page, total: int, pages: int, has_next: bool, has_prev: bool) -> None:
-    assert PageQuery(page=page.number, limit=page.limit).pagination(total) == Pagination(
+    assert PageQuery.model_validate({"page": str(page.number), "limit": str(page.limit)}).pagination(total) == Pagination(
         page=page.number, limit=page.limit, total=total, total_pages=pages, has_next=has_next, has_prev=has_prev
     )
 

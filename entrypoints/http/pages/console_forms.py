@@ -31,7 +31,8 @@ ANSWERS_TO_FORM: Final = {303: REDIRECTED, 400: NOT_ACCEPTED, 403: FOREIGN_FORM}
 ANSWERS_TO_BUTTON: Final = {303: REDIRECTED, 403: FOREIGN_FORM}
 MAX_KEY_LENGTH: Final = 64
 ONCE_ATTRIBUTE: Final = "_once"  # of views with the decorator `once`
-NO_FIELDS: Final[Mapping[type[Refusal], str]] = MappingProxyType({})
+Fields: TypeAlias = Mapping[type[Refusal], str]  # the field that each refusal is about
+NO_FIELDS: Final[Fields] = MappingProxyType({})
 # The access decorator answers the first with the sign-in page, and the second with a confirmation that
 # comes back with the form. `once` answers the third.
 OF_DECORATORS: Final = (SessionEnded, SignInNotRecent, FormAlreadySent)
@@ -65,14 +66,14 @@ class NameNotTyped(FieldInvalid):
         super().__init__(type(self).__doc__ or "", "confirmation")
 
 
-async def refused_console_page(refusal: Refusal, name: str, **values: Any) -> Response:
-    """Return the page of a refused form, with the reason. `wrong` is the field that the refusal is about.
+async def refused_console_page(refusal: Refusal, name: str, fields: Fields = NO_FIELDS, **values: Any) -> Response:
+    """Return the page of a refused form, with the reason beside its field. Without `wrong`, `fields` tells the field.
 
     Raises: the refusal, if it is one of OF_DECORATORS.
     """
     if isinstance(refusal, OF_DECORATORS):
         raise refusal
-    return await _refused_page(refusal, name, **values)
+    return await _refused_page(refusal, name, **{"wrong": wrong_field(refusal, fields), **values})
 
 
 async def _refused_page(refusal: Refusal, name: str, **values: Any) -> Response:
@@ -129,7 +130,7 @@ def once(path: str, label: str, advice: str) -> Callable[[V], V]:
 def on_refusal(
     template: str,
     values: Callable[..., Awaitable[dict[str, Any]]],
-    fields: Mapping[type[Refusal], str] | Callable[[Refusal, Form], str | None] = NO_FIELDS,
+    fields: Fields | Callable[[Refusal, Form], str | None] = NO_FIELDS,
     *,
     refusals: tuple[type[Refusal], ...] = (Refusal,),
 ) -> Callable[[V], V]:
@@ -149,15 +150,16 @@ def on_refusal(
                 raise
             except refusals as refusal:
                 loaded = await values(form, **{name: value for name, value in parameters.items() if name != "org_slug"})
-                wrong = fields(refusal, form) if callable(fields) else wrong_field(refusal, fields)
-                return await refused_console_page(refusal, template, **{"wrong": wrong, **loaded})
+                if callable(fields):
+                    return await refused_console_page(refusal, template, **{"wrong": fields(refusal, form), **loaded})
+                return await refused_console_page(refusal, template, fields, **loaded)
 
         return cast("V", run)
 
     return decorate
 
 
-def wrong_field(refusal: Refusal, fields: Mapping[type[Refusal], str]) -> str | None:
+def wrong_field(refusal: Refusal, fields: Fields = NO_FIELDS) -> str | None:
     """Return the field that a refusal is about, or None if it is about none of them. The page shows the reason beside it."""
     return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
 

@@ -1,6 +1,5 @@
 """The pages of personal access tokens: those of the user, and those that act in an organization."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,7 +11,6 @@ from core.authentication.model.tokens import NewPersonalToken
 from core.authentication.tokens import personal_tokens
 from core.kernel.api_scopes import DESCRIPTIONS
 from core.kernel.callers import OrganizationStatus
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.tenancy import organizations
@@ -22,7 +20,17 @@ from entrypoints.http.edge.access import member_page, page_session
 from entrypoints.http.edge.openapi import describes_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import ANSWERS_TO_BUTTON, FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import (
+    ANSWERS_TO_BUTTON,
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    Fields,
+    Form,
+    accepts,
+    on_refusal,
+    once,
+    ports_once,
+)
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("personal_token_pages", __name__)
@@ -32,7 +40,7 @@ IN_ORGANIZATION: Final = "/app/organizations/<org_slug>/personal-tokens"
 API_IN_ORGANIZATION: Final = "/api/organizations/<org_slug>/personal-tokens"
 LIFETIMES: Final = [("7", "After a week"), ("30", "After 30 days"), ("90", "After 90 days"), ("366", "After a year")]
 SCOPE: Final = "scope:"  # the name of the checkbox of a scope begins with this
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.PersonalTokenWithoutScope: "scopes",
     model.PersonalTokenScopeRefused: "scopes",
     model.PersonalTokensOff: "org_slug",

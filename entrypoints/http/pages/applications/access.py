@@ -1,7 +1,6 @@
 """The pages of who may use an application: its policy, assigned users, the test of a sign-in, and the deletion."""
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,7 +11,6 @@ from core.applications.model import users as access_model
 from core.applications.model.services import Service
 from core.applications.model.users import AccessPolicy, AccessSettings, AssigneeNotFound, EnrollmentOrigin
 from core.federation import sign_in_preview
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.kernel.values import Email
@@ -23,7 +21,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("access_pages", __name__)
@@ -35,8 +33,8 @@ POLICIES: Final = [
     (AccessPolicy.MEMBERS.value, "Members of the organization"),
     (AccessPolicy.ASSIGNED.value, "Assigned users, and those with a subscription"),
 ]
-ASSIGNMENT_FIELDS: Final[Mapping[type[Refusal], str]] = {AssigneeNotFound: "email"}
-FIELDS: Final[Mapping[type[Refusal], str]] = {access_model.LaunchUrlInvalid: "launch_url"}
+ASSIGNMENT_FIELDS: Final[Fields] = {AssigneeNotFound: "email"}
+FIELDS: Final[Fields] = {access_model.LaunchUrlInvalid: "launch_url"}
 
 
 async def _find(service_slug: str) -> Service:

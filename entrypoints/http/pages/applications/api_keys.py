@@ -1,6 +1,5 @@
 """The pages of an application's API keys."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -9,7 +8,6 @@ from quart import Blueprint, Response
 from core.applications import api_keys, services
 from core.applications.model import api_keys as model
 from core.kernel.display import format_utc
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.api.applications.api_keys import ApiKeyRequest
 from entrypoints.http.base.context import acting_member, ports
@@ -18,14 +16,14 @@ from entrypoints.http.edge.queries import PartQuery
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.consequences import Question, ask, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import checked, to_model, to_number
 
 routes = Blueprint("api_key_pages", __name__)
 
 KEYS: Final = f"{APPLICATION}/api-keys"
 API: Final = f"{SERVICE}/api-keys"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.NoPermissions: "permissions",
     model.UnknownPermission: "permissions",
     model.DuplicatePermission: "permissions",

@@ -22,12 +22,12 @@ from entrypoints.http.pages.console import ListQuery, console_page, organization
 from entrypoints.http.pages.console_forms import (
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Fields,
     Form,
     accepts,
     once,
     ports_once,
     refused_console_page,
-    wrong_field,
 )
 from entrypoints.http.pages.form_values import to_lines, to_model
 
@@ -35,7 +35,7 @@ routes = Blueprint("new_application_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
     NameUsedTooOften: "name",
@@ -116,8 +116,8 @@ async def create_application(org_slug: str, form: Form) -> Response:
     try:
         created = await _create(form, kind)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **_form_values(form["kind"], kind, form)}
-        return await refused_console_page(refusal, "applications/new_application_form.html", **values)
+        values = _form_values(form["kind"], kind, form)
+        return await refused_console_page(refusal, "applications/new_application_form.html", FIELDS, **values)
     return await _created_page(created, kind)
 
 

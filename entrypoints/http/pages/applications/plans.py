@@ -1,6 +1,5 @@
 """The pages of an application's plans, and of the subscriptions to them."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,7 +10,7 @@ from core.applications.model import plans as plans_model
 from core.applications.model.plans import Plan, PlanInUse, PlanNotFound
 from core.billing import subscriptions
 from core.billing.model.subscriptions import SubscriptionStatus
-from core.kernel.errors import Refusal, refuse
+from core.kernel.errors import refuse
 from core.kernel.roles import Capability
 from entrypoints.http.api.applications.plans import PlanRequest
 from entrypoints.http.api.billing.subscriptions import SubscriptionsQuery
@@ -20,14 +19,14 @@ from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.applications.applications import APPLICATION, SERVICE, application_path, application_values
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_lines, to_model, to_number
 
 routes = Blueprint("plan_pages", __name__)
 
 PLANS: Final = f"{APPLICATION}/plans"
 API: Final = f"{SERVICE}/plans"
-FIELDS: Final[Mapping[type[Refusal], str]] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
+FIELDS: Final[Fields] = {plans_model.CurrencyInvalid: "currency", plans_model.FeaturesTooLong: "features"}
 STATUSES: Final = [("", "All states"), *LABELS[SubscriptionStatus].items()]
 PARSERS: Final = {"price_cents": to_number, "features": to_lines}
 

@@ -26,6 +26,7 @@ from entrypoints.http.pages.console_forms import (
     ANSWERS_TO_FORM,
     FOREIGN_FORM,
     NOT_ACCEPTED,
+    Fields,
     Form,
     accepts,
     on_refusal,
@@ -42,7 +43,7 @@ routes = Blueprint("saml_configuration_pages", __name__)
 PAGE: Final = f"{APPLICATION}/saml"
 MAPPING: Final = "attribute_mapping"
 CONFIRMED: Final = "replace_slo_certificate"  # the field with which the form of the question is sent
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.EntityIdMissing: "entity_id",
     model.EntityIdInvalid: "entity_id",
     model.AcsUrlMissing: "acs_url",

@@ -1,27 +1,25 @@
 """The page of the forwarding to a SIEM: configuration, state, test, and removal."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.eventing import siem
 from core.eventing.model.siem import PENDING_CAP, SiemNotConfigured, SiemProvider, SiemResult, SiemStatus, SiemTokenInvalid
-from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.siem import SiemRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model
 
 routes = Blueprint("siem_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/siem"
 API: Final = "/api/organizations/<org_slug>/siem"
-FIELDS: Final[Mapping[type[Refusal], str]] = {SiemTokenInvalid: "token", TargetInvalid: "endpoint_url"}
+FIELDS: Final[Fields] = {SiemTokenInvalid: "token", TargetInvalid: "endpoint_url"}
 PROVIDERS: Final = [
     (SiemProvider.HTTP.value, "Any server that accepts JSON"),
     (SiemProvider.SPLUNK_HEC.value, "Splunk (HTTP Event Collector)"),

@@ -1,6 +1,5 @@
 """The pages of webhooks: the list, a webhook with its settings, and its secret."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,14 +9,23 @@ from core.eventing import webhooks
 from core.eventing.model import webhooks as webhooks_model
 from core.eventing.model.webhooks import SUBSCRIBABLE, Webhook
 from core.eventing.webhooks import WebhookChanges
-from core.kernel.errors import Refusal
 from core.kernel.outbound import TargetInvalid
 from core.kernel.roles import Capability
 from entrypoints.http.api.eventing.webhooks import WebhookRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import (
+    FOREIGN_FORM,
+    NOT_ACCEPTED,
+    Fields,
+    Form,
+    accepts,
+    check_typed_name,
+    on_refusal,
+    once,
+    ports_once,
+)
 from entrypoints.http.pages.form_values import checked, to_model
 
 routes = Blueprint("webhook_pages", __name__)
@@ -26,7 +34,7 @@ LIST: Final = "/app/organizations/<org_slug>/webhooks"
 ONE: Final = f"{LIST}/<webhook_id>"
 API: Final = "/api/organizations/<org_slug>/webhooks"
 API_OF_ONE: Final = f"{API}/<webhook_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     webhooks_model.WebhookNameTaken: "name",
     TargetInvalid: "url",
     webhooks_model.NoEvents: "events",

@@ -117,7 +117,7 @@ async def _typed_values(typed: Form, user_id: UUID) -> dict[str, Any]:
 
 
 def _field_of(prefix: str, refusal: Refusal) -> str | None:
-    field = wrong_field(refusal, {})
+    field = wrong_field(refusal)
     return None if field is None else f"{prefix}-{field}"
 
 

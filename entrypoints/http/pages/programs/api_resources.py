@@ -8,7 +8,6 @@ from quart import Blueprint, Response
 
 from core.applications import services
 from core.applications.model.users import AssigneeNotFound
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Email
 from core.programs import api_resources
@@ -27,7 +26,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery, path_id
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid, checked, to_lines, to_model, to_number
 
 routes = Blueprint("api_resource_pages", __name__)
@@ -36,7 +35,7 @@ LIST: Final = "/app/organizations/<org_slug>/api-resources"
 ONE: Final = f"{LIST}/<resource_id>"
 API: Final = "/api/organizations/<org_slug>/api-resources"
 API_OF_ONE: Final = f"{API}/<resource_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.IdentifierInvalid: "identifier",
     model.IdentifierUrnInvalid: "identifier",
     model.IdentifierReserved: "identifier",

@@ -37,13 +37,13 @@ from entrypoints.http.api.tenancy.role_choices import options
 from entrypoints.http.base.context import ports, signed_in
 from entrypoints.http.edge.queries import MAX_LIMIT, PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice
-from entrypoints.http.pages.console_forms import Form, check_typed_name, on_refusal, ports_once, refused_console_page, wrong_field
+from entrypoints.http.pages.console_forms import Fields, Form, check_typed_name, on_refusal, ports_once, refused_console_page
 from entrypoints.http.pages.form_values import checked, to_choice, to_model
 from entrypoints.http.pages.programs import credential_forms
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.ServiceAccountRoleUnknown: "role",
     model.ServiceAccountAboveRole: "role",
     model.OwnerCannotOwnServiceAccount: "owner_id",
@@ -171,8 +171,7 @@ async def change(account_id: UUID, form: Form) -> Response:
             ports(), caller, listed.account.id, to_changes(to_model(model, form, {**_parsers(form), "owner_id": to_choice}))
         )
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, FIELDS), **await _settings_values(listed, form)}
-        return await refused_console_page(refusal, "programs/service_account.html", **values)
+        return await refused_console_page(refusal, "programs/service_account.html", FIELDS, **await _settings_values(listed, form))
     return redirect_with_notice("service-account-saved", path_of(listed.account.id))
 
 
@@ -183,8 +182,7 @@ async def delete(account_id: UUID, form: Form) -> Response:
         check_typed_name(form, listed.account.name)
         await service_accounts.delete(ports(), signed_in(), listed.account.id)
     except Refusal as refusal:
-        values = {"wrong": wrong_field(refusal, {}), **await _settings_values(listed)}
-        return await refused_console_page(refusal, "programs/service_account.html", **values)
+        return await refused_console_page(refusal, "programs/service_account.html", **await _settings_values(listed))
     return redirect_with_notice("service-account-deleted", await _path_after_deletion(listed.account))
 
 
@@ -217,9 +215,8 @@ async def create_credential(account_id: UUID, form: Form) -> Response:
         request = credential_forms.read_credential(form)
         credential, secret = await service_accounts.create_credential(ports_once(), signed_in(), listed.account.id, request)
     except Refusal as refusal:
-        wrong = wrong_field(refusal, credential_forms.FIELDS)
-        values = {"wrong": wrong, **values_of(listed), **credential_forms.typed_values(form)}
-        return await refused_console_page(refusal, "programs/new_credential.html", **values)
+        values = {**values_of(listed), **credential_forms.typed_values(form)}
+        return await refused_console_page(refusal, "programs/new_credential.html", credential_forms.FIELDS, **values)
     return await credential_forms.created_page(credential, secret, path_of(listed.account.id, "/credentials"))
 
 

@@ -1,12 +1,10 @@
 """The pages of an organization's service accounts: the list, one with its settings, its credentials, and its API resources."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.sign_in_age import SignInAge
 from core.programs import api_resources, created_secrets, service_account_resources
@@ -16,7 +14,7 @@ from entrypoints.http.api.programs.service_account_resources import AccountResou
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, on_refusal, once
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, on_refusal, once
 from entrypoints.http.pages.form_values import checked, to_model
 from entrypoints.http.pages.programs import credential_forms, service_account_views
 from entrypoints.http.pages.programs.credential_forms import NewCredentialQuery
@@ -28,7 +26,7 @@ LIST: Final = "/app/organizations/<org_slug>/service-accounts"
 ONE: Final = f"{LIST}/<account_id>"
 API: Final = "/api/organizations/<org_slug>/service-accounts"
 API_OF_ONE: Final = f"{API}/<account_id>"
-FIELDS: Final[Mapping[type[Refusal], str]] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
+FIELDS: Final[Fields] = {NoResourceScopes: "scopes", OwnScopeUnknown: "scopes"}
 
 
 @routes.get(LIST)

@@ -1,13 +1,11 @@
 """The pages of an organization's directory: SCIM tokens, the last requests, and the users that it blocks."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
 from core.kernel.display import format_utc
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.provisioning import blocks, request_log
 from core.provisioning import tokens as scim_tokens
@@ -19,7 +17,7 @@ from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.consequences import Question, ask, count, sentence
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, secret_page, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import to_model, to_start_of_day
 
 routes = Blueprint("directory_pages", __name__)
@@ -28,7 +26,7 @@ PAGE: Final = "/app/organizations/<org_slug>/directory"
 TOKENS: Final = "/api/organizations/<org_slug>/scim-tokens"
 REQUESTS: Final = "GET /api/organizations/<org_slug>/scim-requests"
 BLOCKS: Final = "/api/organizations/<org_slug>/directory-blocks"
-FIELDS: Final[Mapping[type[Refusal], str]] = {directories.ScimTokenExpiryPast: "expires_at"}
+FIELDS: Final[Fields] = {directories.ScimTokenExpiryPast: "expires_at"}
 
 
 def _path() -> str:

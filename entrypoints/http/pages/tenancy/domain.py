@@ -1,12 +1,10 @@
 """The page of an organization's domain: the DNS record that verifies it, and the identity provider of each domain."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
 from core.kernel.connections import PLATFORM_CONNECTIONS, ConnectionSlug
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Domain
 from core.tenancy import domains, home_realm
@@ -17,7 +15,7 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.edge.queries import PageQuery
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 from entrypoints.http.pages.form_values import FieldInvalid, to_lines, to_model
 
 routes = Blueprint("domain_pages", __name__)
@@ -25,7 +23,7 @@ routes = Blueprint("domain_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/domain"
 API: Final = "/api/organizations/<org_slug>/domain"
 ROUTES_API: Final = "/api/organizations/<org_slug>/hrd"
-FIELDS: Final[Mapping[type[Refusal], str]] = {DuplicateDomain: "domains"}
+FIELDS: Final[Fields] = {DuplicateDomain: "domains"}
 
 
 async def _values(typed: Form) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """The pages of invitations: the list, and the form that invites many addresses at once."""
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.kernel.values import Email, EmailInvalid
 from core.tenancy import invitations, inviting
@@ -18,12 +16,12 @@ from entrypoints.http.api.tenancy.role_choices import ASSIGNABLE
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Form, accepts, on_refusal, once, ports_once
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, NOT_ACCEPTED, Fields, Form, accepts, on_refusal, once, ports_once
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("invitation_list_pages", __name__)
 
-FIELDS: Final[Mapping[type[Refusal], str]] = {RoleUnknown: "role", OwnerNotInvitable: "role"}
+FIELDS: Final[Fields] = {RoleUnknown: "role", OwnerNotInvitable: "role"}
 LIST: Final = "/app/organizations/<org_slug>/invitations"
 API: Final = "/api/organizations/<org_slug>/invitations"
 BULK: Final = f"POST {API}/bulk"

@@ -1,11 +1,9 @@
 """The page of an organization's mail server: settings, test, and removal."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.mailing import samples
 from core.tenancy import mail_server
@@ -15,14 +13,14 @@ from entrypoints.http.api.tenancy.mail_server import MailServerRequest
 from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.console import console_page, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import FOREIGN_FORM, Form, accepts, on_refusal
+from entrypoints.http.pages.console_forms import FOREIGN_FORM, Fields, Form, accepts, on_refusal
 from entrypoints.http.pages.form_values import is_checked, to_model, to_number
 
 routes = Blueprint("mail_server_pages", __name__)
 
 PAGE: Final = "/app/organizations/<org_slug>/mail-server"
 API: Final = "/api/organizations/<org_slug>/smtp"
-FIELDS: Final[Mapping[type[Refusal], str]] = {
+FIELDS: Final[Fields] = {
     model.MailHostInvalid: "host",
     model.MailPortInvalid: "port",
     model.MailCredentialsIncomplete: "password",

@@ -1,12 +1,10 @@
 """The pages of members: the list, and a member with their role, sessions and second factor."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response
 
-from core.kernel.errors import Refusal
 from core.kernel.roles import Capability
 from core.tenancy import members
 from core.tenancy.model.members import CannotChangeOwnerRole, CannotChangeOwnRole, MemberDetails, OwnershipNotAssignable, RoleUnknown
@@ -16,14 +14,14 @@ from entrypoints.http.base.context import acting_member, ports
 from entrypoints.http.edge.access import member_page
 from entrypoints.http.pages.consequences import Question, ask, ask_on_refusal, count
 from entrypoints.http.pages.console import ListQuery, console_page, neighbors, organization_path, redirect_with_notice, shows
-from entrypoints.http.pages.console_forms import Form, accepts, check_typed_name, on_refusal
+from entrypoints.http.pages.console_forms import Fields, Form, accepts, check_typed_name, on_refusal
 
 routes = Blueprint("member_pages", __name__)
 
 LIST: Final = "/app/organizations/<org_slug>/members"
 ONE: Final = f"{LIST}/<user_id>"
 API: Final = "/api/organizations/<org_slug>/members"
-ROLE_FIELDS: Final[Mapping[type[Refusal], str]] = {
+ROLE_FIELDS: Final[Fields] = {
     RoleUnknown: "role",
     OwnershipNotAssignable: "role",
     CannotChangeOwnRole: "role",
